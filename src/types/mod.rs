@@ -9,6 +9,7 @@ pub mod lang;
 pub mod manifest;
 pub mod principal;
 pub mod query;
+pub mod request;
 pub mod score;
 pub mod span;
 
