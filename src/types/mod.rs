@@ -11,6 +11,7 @@ pub mod policy;
 pub mod principal;
 pub mod query;
 pub mod request;
+pub mod rules;
 pub mod score;
 pub mod span;
 
