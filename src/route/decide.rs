@@ -208,3 +208,74 @@ fn judge(list: &Shortlist, kept: &[(Ranked<'_>, bool)], point: &OperatingPoint, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::shortlist::testing::item;
+    use crate::route::shortlist::{Item, QueryFacts};
+
+    fn decide(items: Vec<Item>, confidence: f32, in_scope: f32) -> Decision {
+        decide_with(items, confidence, in_scope, &Policy::default())
+    }
+
+    fn decide_with(items: Vec<Item>, confidence: f32, in_scope: f32, policy: &Policy) -> Decision {
+        let list = Shortlist { items, facts: QueryFacts { confidence, in_scope, calibrated: true, ..Default::default() }, ..Default::default() };
+        pick(&list, policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1, fallback: true })
+    }
+
+    #[test]
+    fn the_three_answers() {
+        assert_eq!(decide(vec![item("a", "x", 0.95), item("b", "y", 0.02)], 0.93, 0.97).kind, DecisionKind::Auto);
+        assert_eq!(decide(vec![item("a", "x", 0.5), item("b", "y", 0.45)], 0.5, 0.9).kind, DecisionKind::Suggest);
+        assert_eq!(decide(vec![item("a", "x", 0.1)], 0.05, 0.05).kind, DecisionKind::None);
+        let empty = decide(vec![], 0.0, 0.0);
+        assert_eq!((empty.kind, empty.candidates.len()), (DecisionKind::None, 0));
+    }
+
+    #[test]
+    fn under_the_floor_is_shown_but_never_auto() {
+        let d = decide(vec![item("a", "x", 0.001), item("b", "y", 0.0005), item("c", "z", 0.0)], 0.99, 0.99);
+        assert_eq!(d.kind, DecisionKind::Suggest);
+        assert_eq!(d.candidates.len(), 2);
+        assert!(d.candidates.iter().all(|c| c.under_floor));
+    }
+
+    #[test]
+    fn a_threshold_of_zero_is_a_threshold() {
+        let point = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
+        let policy = Policy { point: Some(point), ..Default::default() };
+        assert_eq!(decide_with(vec![item("a", "x", 0.3)], 0.0, 0.0, &policy).kind, DecisionKind::Auto);
+    }
+
+    #[test]
+    fn names_and_their_negation() {
+        let mut named = item("a", "refund_create", 0.4);
+        named.named = Some(Named::InText);
+        assert_eq!(decide(vec![named.clone(), item("b", "y", 0.6)], 0.4, 0.4).kind, DecisionKind::Auto);
+        let mut second = item("b", "return_goods", 0.4);
+        second.named = Some(Named::InText);
+        assert_eq!(decide(vec![named.clone(), second], 0.4, 0.4).kind, DecisionKind::Suggest);
+        let list = Shortlist { items: vec![named], facts: QueryFacts { negated: true, ..Default::default() }, ..Default::default() };
+        let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1, fallback: true });
+        assert_eq!(d.kind, DecisionKind::Suggest);
+    }
+
+    #[test]
+    fn cross_language_is_suggested_at_most() {
+        let mut only = item("a", "x", 0.95);
+        only.cross_language = true;
+        assert_eq!(decide(vec![only], 0.99, 0.99).kind, DecisionKind::Suggest);
+    }
+
+    #[test]
+    fn one_publisher_does_not_fill_the_list() {
+        let mut items: Vec<Item> = (0..8).map(|i| item(&format!("a{i}"), &format!("c{i}"), 0.3 - i as f32 * 0.01)).collect();
+        let mut other = item("z", "other", 0.2);
+        other.agent.namespace = crate::types::Namespace::new("other").unwrap();
+        items.push(other);
+        let policy = Policy { per_publisher: 3, ..Default::default() };
+        let d = decide_with(items, 0.3, 0.9, &policy);
+        assert!(d.candidates.iter().take(4).any(|c| c.agent.namespace.as_str() == "other"), "{:?}", d.candidates.iter().map(|c| c.agent.to_string()).collect::<Vec<_>>());
+    }
+}

@@ -173,3 +173,89 @@ fn explore(out: &mut [Ranked<'_>], preset: &Preset, policy: &Policy, dice: &mut 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::shortlist::testing::item;
+
+    fn scored(items: Vec<Item>, preset: &str, policy: &Policy) -> Vec<(String, f32)> {
+        let list = Shortlist { items, ..Default::default() };
+        order(&list, &policy.presets[preset], policy, &mut Dice::new(1)).iter().map(|r| (r.item.agent.agent_id.to_string(), r.score)).collect()
+    }
+
+    #[test]
+    fn reachability_gives_the_published_figures() {
+        let policy = Policy { explore: 0.0, ..Default::default() };
+        let mut a = item("a", "x", 0.9);
+        a.live = LiveTerms { health: Some(1.0), in_flight_share: Some(0.5), ack_rate: Some(0.9), traffic_share: 1.0, ..Default::default() };
+        let mut b = item("b", "x", 0.9);
+        b.live = LiveTerms { health: Some(1.0), in_flight_share: Some(0.1), ack_rate: Some(0.5), traffic_share: 1.0, ..Default::default() };
+        let out = scored(vec![a, b], "reachability", &policy);
+        assert_eq!(out[0].0, "b");
+        assert!((out[0].1 - 0.87).abs() < 1e-5 && (out[1].1 - 0.83).abs() < 1e-5, "{out:?}");
+    }
+
+    #[test]
+    fn balanced_is_the_published_sum() {
+        let policy = Policy { explore: 0.0, ..Default::default() };
+        let mut a = item("a", "x", 0.8);
+        a.live = LiveTerms { queue_share: Some(0.4), health: Some(0.95), p50_ms: Some(15_000.0), traffic_share: 1.0, ..Default::default() };
+        a.ttl_ms = 30_000.0;
+        let terms = terms(&a, &policy.presets["balanced"], &policy);
+        let expected = 0.5 * 0.8 + 0.15 * (1.0 - 0.4 * 0.5) + 0.2 * 0.95 + 0.15 * 1.0;
+        assert!((total(&terms) - expected).abs() < 1e-5, "{terms:?}");
+    }
+
+    #[test]
+    fn a_busy_right_agent_is_not_beaten_by_an_idle_wrong_one() {
+        let policy = Policy { explore: 0.0, ..Default::default() };
+        let mut right = item("right", "refund", 0.9);
+        right.live = LiveTerms { queue_share: Some(1.0), health: Some(0.5), traffic_share: 1.0, ..Default::default() };
+        let mut wrong = item("wrong", "translate", 0.3);
+        wrong.live = LiveTerms { queue_share: Some(0.0), health: Some(1.0), traffic_share: 1.0, ..Default::default() };
+        assert_eq!(scored(vec![right.clone(), wrong.clone()], "balanced", &policy)[0].0, "right");
+        // a margin of 1 is the plain sum
+        let verbatim = Policy { live_margin: 1.0, explore: 0.0, ..Default::default() };
+        let out = scored(vec![right, wrong], "reachability", &verbatim);
+        assert_eq!(out[0].0, "wrong");
+        assert!(out[0].1 >= out[1].1);
+    }
+
+    #[test]
+    fn equals_are_spread_and_order_of_registration_does_not_matter() {
+        let policy = Policy { explore: 0.0, ..Default::default() };
+        let list = Shortlist { items: (0..4).map(|i| item(&format!("a{i}"), "x", 0.9)).collect(), ..Default::default() };
+        let mut wins = std::collections::BTreeMap::new();
+        for seed in 0..400 {
+            let first = order(&list, &policy.presets["balanced"], &policy, &mut Dice::new(seed))[0].item.agent.agent_id.to_string();
+            *wins.entry(first).or_insert(0) += 1;
+        }
+        assert!(wins.len() == 4 && wins.values().all(|n| (60..=140).contains(n)), "{wins:?}");
+    }
+
+    #[test]
+    fn nothing_is_dropped_and_every_score_is_its_terms() {
+        let policy = Policy::default();
+        let mut items: Vec<Item> = (0..20).map(|i| item(&format!("a{i}"), &format!("c{}", i % 7), i as f32 / 20.0)).collect();
+        items[3].preferred = true;
+        items[4].cooccurrence = 0.7;
+        items[5].live.traffic_share = 0.05;
+        let list = Shortlist { items, ..Default::default() };
+        for preset in policy.presets.values() {
+            let out = order(&list, preset, &policy, &mut Dice::new(9));
+            assert_eq!(out.len(), 20);
+            assert!(out.iter().all(|r| (r.score - total(&r.terms)).abs() < 1e-6));
+        }
+    }
+
+    #[test]
+    fn an_agent_without_data_gets_a_share() {
+        let policy = Policy { explore: 0.1, ..Default::default() };
+        let mut old = item("old", "x", 0.9);
+        old.live = LiveTerms { health: Some(1.0), success_24h: Some(1.0), traffic_share: 1.0, ..Default::default() };
+        let list = Shortlist { items: vec![old, item("new", "x", 0.9)], ..Default::default() };
+        let wins = (0..1000).filter(|s| &*order(&list, &policy.presets["balanced"], &policy, &mut Dice::new(*s))[0].item.agent.agent_id == "new").count();
+        assert!((50..200).contains(&wins), "{wins} of 1000");
+    }
+}

@@ -116,3 +116,35 @@ pub struct Shortlist {
     /// Warnings gathered on the way.
     pub warnings: Vec<Note>,
 }
+
+/// Items for tests of the stages that read a shortlist.
+#[cfg(test)]
+pub mod testing {
+    use super::*;
+    use crate::types::id::Namespace;
+
+    /// An item of agent `id` with a capability and a similarity, everything else neutral.
+    pub fn item(id: &str, capability: &str, similarity: f32) -> Item {
+        Item {
+            agent: AgentKey::local(Namespace::new("test").unwrap(), id),
+            agent_version: String::new(),
+            capability: Arc::from(capability),
+            folded: Arc::from(capability),
+            features: Vec::new(),
+            fused: similarity,
+            similarity,
+            named: None,
+            cosine: Some(similarity),
+            bm25: 0.0,
+            cross_language: false,
+            live: LiveTerms { traffic_share: 1.0, ..Default::default() },
+            ttl_ms: 30_000.0,
+            cost: 0.0,
+            preferred: false,
+            cooccurrence: 0.0,
+            tenant: 0.0,
+            quality: 0.5,
+            forced: None,
+        }
+    }
+}
