@@ -6,5 +6,6 @@
 #![allow(unsafe_code)]
 
 pub mod detect;
+pub mod dot;
 
 pub use detect::Kernel;
