@@ -5,4 +5,6 @@
 
 pub mod clock;
 pub mod error;
+pub mod index;
+pub mod kernel;
 pub mod types;
