@@ -153,7 +153,13 @@ impl Cache {
                 Err(damaged(file, format!("{} bytes that don't match the checksum in {SUMS}", data.len())))
             }
         };
-        Ok(Files { weights: read(WEIGHTS)?, tokenizer: read(TOKENIZER)?, config: read(CONFIG)?, folder: folder.clone(), sums: sums.clone() })
+        Ok(Files {
+            weights: read(WEIGHTS)?,
+            tokenizer: read(TOKENIZER)?,
+            config: read(CONFIG)?,
+            folder: folder.clone(),
+            sums: sums.clone(),
+        })
     }
 
     /// Takes the lock of a model; waits while another process holds it, calling `waiting` once.

@@ -108,8 +108,9 @@ impl Catalog {
 
     /// Reads a catalogue; reports every fault it finds.
     pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
-        let raw: RawCatalog = toml::from_str(text)
-            .map_err(|e| vec![Fault::new("", "a catalogue in TOML with the documented keys", e.to_string().trim_end().replace('\n', " | "))])?;
+        let raw: RawCatalog = toml::from_str(text).map_err(|e| {
+            vec![Fault::new("", "a catalogue in TOML with the documented keys", e.to_string().trim_end().replace('\n', " | "))]
+        })?;
         let mut faults = Vec::new();
         if raw.format != Some(1) {
             faults.push(Fault::new("format", "1", "this program reads format 1"));

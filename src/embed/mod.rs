@@ -5,6 +5,19 @@
 //! Cost: milliseconds of one core a text; see the heads of the encoders.
 //! Not here: which arm's score means what (`route`), keeping vectors across restarts (`store`).
 
+pub mod bundle;
+pub mod cache;
+pub mod catalog;
+pub mod fetch;
+pub mod fp32;
+pub mod models;
+pub mod onnx;
+pub mod slot;
+pub mod testing;
+pub mod tokens;
+pub mod vectors;
+pub mod worker;
+
 use crate::error::{Code, Error};
 use crate::types::Lang;
 use std::fmt;
@@ -50,7 +63,7 @@ pub struct ModelInfo {
     pub fingerprint: Arc<str>,
 }
 
-/// One loaded model. CPU-bound: never called on an async thread (a worker sees to it).
+/// One loaded model. CPU-bound: never called on an async thread (the [`worker`] sees to it).
 pub trait Embed: Send + Sync {
     /// What the model is.
     fn info(&self) -> &ModelInfo;

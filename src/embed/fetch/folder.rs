@@ -40,7 +40,8 @@ pub fn fill_from_onnx(file: Vec<u8>, spec: &ModelSpec, stage: &Stage) -> Result<
     let config = serde_json::to_vec_pretty(&imported.config).map_err(|e| e.to_string())?;
     check_dim(&config, spec)?;
     put(stage, CONFIG, &config)?;
-    safetensors::serialize_to_file(imported.tensors, None, &stage.dir().join(WEIGHTS)).map_err(|e| format!("{WEIGHTS} can't be written: {e}"))
+    safetensors::serialize_to_file(imported.tensors, None, &stage.dir().join(WEIGHTS))
+        .map_err(|e| format!("{WEIGHTS} can't be written: {e}"))
 }
 
 /// Whether `data` is a tokenizer.

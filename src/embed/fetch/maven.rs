@@ -19,13 +19,20 @@ const MAX_ENTRY: u64 = 3 << 30;
 const CLIENT: &str = "mvn";
 
 /// Has the artifact copied and takes the model out of it. Returns where it came from, in words.
-pub fn fill(artifact: &MavenSource, spec: &ModelSpec, stage: &Stage, limits: &FetchConfig, progress: &dyn Progress) -> Result<String, String> {
+pub fn fill(
+    artifact: &MavenSource,
+    spec: &ModelSpec,
+    stage: &Stage,
+    limits: &FetchConfig,
+    progress: &dyn Progress,
+) -> Result<String, String> {
     let jar = copy(artifact, spec, stage, limits, progress)?;
     let seen = file_sha256(&jar).map_err(|e| e.to_string())?;
     check_pin("the jar", &seen, artifact.sha256.get("artifact.jar"))?;
 
     progress.on(&Event::Converting { model: &spec.name });
-    let mut zip = zip::ZipArchive::new(File::open(&jar).map_err(|e| e.to_string())?).map_err(|e| format!("the jar can't be opened: {e}"))?;
+    let mut zip =
+        zip::ZipArchive::new(File::open(&jar).map_err(|e| e.to_string())?).map_err(|e| format!("the jar can't be opened: {e}"))?;
     let tokenizer = entry(&mut zip, TOKENIZER)?;
     check_pin(TOKENIZER, &hex_sha256(&tokenizer), artifact.sha256.get(TOKENIZER))?;
     check_tokenizer(&tokenizer)?;

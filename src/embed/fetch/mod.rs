@@ -375,7 +375,9 @@ mod tests {
         let error = offline(dir.path(), None).pull("bge-small-zh-v1.5", &seen).err().unwrap();
         assert_eq!(error.code(), crate::error::Code::FailedPrecondition);
         let words = error.to_string();
-        for part in ["folder: no folder was given", "hub: switched off", "maven: switched off", "reach models import PATH", "HF_ENDPOINT", "mvn"] {
+        for part in
+            ["folder: no folder was given", "hub: switched off", "maven: switched off", "reach models import PATH", "HF_ENDPOINT", "mvn"]
+        {
             assert!(words.contains(part), "{part:?} is missing in {words}");
         }
         assert_eq!(seen.0.lock().iter().filter(|s| s.starts_with("Failed")).count(), 3);
