@@ -45,10 +45,11 @@ pub fn fill(
 
 /// The one entry whose name ends in `ending`.
 fn entry(zip: &mut zip::ZipArchive<File>, ending: &str) -> Result<Vec<u8>, String> {
-    let name = zip.file_names().find(|n| n.ends_with(ending)).map(str::to_owned).ok_or_else(|| format!("the jar has no *{ending}"))?;
-    let file = zip.by_name(&name).map_err(|e| format!("{name}: {e}"))?;
+    let missing = || format!("the jar has no *{ending}");
+    let place = (0..zip.len()).find(|i| zip.by_index(*i).is_ok_and(|f| f.name().is_ok_and(|n| n.ends_with(ending)))).ok_or_else(missing)?;
+    let file = zip.by_index(place).map_err(|e| e.to_string())?;
     let mut data = Vec::new();
-    file.take(MAX_ENTRY).read_to_end(&mut data).map_err(|e| format!("{name}: {e}"))?;
+    file.take(MAX_ENTRY).read_to_end(&mut data).map_err(|e| format!("*{ending} in the jar: {e}"))?;
     Ok(data)
 }
 
