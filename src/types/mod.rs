@@ -22,5 +22,5 @@ pub use lang::Lang;
 pub use policy::Policy;
 pub use manifest::{Capability, Manifest};
 pub use principal::{Grant, Principal};
-pub use query::Query;
+pub use query::{PartKind, Query, QueryPart, QueryVector};
 pub use score::{Cosine, Probability};
