@@ -5,4 +5,5 @@
 
 pub mod clock;
 pub mod error;
+pub mod store;
 pub mod types;
