@@ -3,6 +3,7 @@
 //! Callers say what they want done; the matcher finds the agent that can do it and says how sure it is.
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
+pub mod catalog;
 pub mod clock;
 pub mod error;
 pub mod store;
