@@ -6,5 +6,6 @@
 pub mod catalog;
 pub mod clock;
 pub mod error;
+pub mod live;
 pub mod store;
 pub mod types;
