@@ -6,7 +6,7 @@
 use super::Ingest;
 use super::vectors;
 use crate::catalog::{CapEntry, Delta};
-use crate::embed::WorkClass;
+use crate::embed::worker::WorkClass;
 use crate::error::Error;
 use crate::types::AgentKey;
 use std::collections::HashMap;

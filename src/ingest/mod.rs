@@ -5,7 +5,9 @@
 //! Embedding happens before the writer's lock is taken, so that one slow registration holds up nobody.
 //! Not here: how documents are read (`types::manifest_check`), what the store keeps (`store`), probing (`ingest::probe`).
 
+mod boot;
 mod engine;
+pub mod files;
 mod lint;
 mod load;
 mod probe;
@@ -15,7 +17,9 @@ pub mod texts;
 mod vectors;
 mod watch;
 
+pub use boot::{Boot, start};
 pub use engine::{ArmWriter, Engine};
+pub use load::Loaded;
 pub use probe::{Probe, ProbeRound};
 pub use register::Batch;
 

@@ -4,7 +4,7 @@ use super::engine::pieces_of;
 use super::vectors::{ByText, vectors};
 use super::{Ingest, lint};
 use crate::catalog::{CapEntry, Delta, check_schemas};
-use crate::embed::WorkClass;
+use crate::embed::worker::WorkClass;
 use crate::embed::models::ArmId;
 use crate::error::{Code, Error};
 use crate::store::Registration;

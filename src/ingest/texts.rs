@@ -4,7 +4,8 @@
 //! `Both` = the name in words, a full stop and the description (first [`DESCRIPTION_CHARS`] characters): the document text of the
 //! dense arm. Each example is a vector of its own. Name, description, label and schema texts are for rescoring only.
 
-use crate::index::{Field, Role};
+use crate::index::dense::Role;
+use crate::index::keyword::Field;
 use crate::types::lang::Lang;
 use crate::types::manifest::{Capability, Manifest};
 use crate::types::text::words_of_name;

@@ -3,7 +3,7 @@
 //! In: texts and an arm. Out: a vector a distinct text, and how many had to be computed. Keys are (model fingerprint, exact text).
 //! Cost: one read of the store for all texts; one embedding a new text, in chunks that leave room for queries.
 
-use crate::embed::WorkClass;
+use crate::embed::worker::WorkClass;
 use crate::embed::models::{ArmId, Models};
 use crate::error::Error;
 use crate::store::{Store, StoredVector};
