@@ -3,6 +3,10 @@
 //! Callers say what they want done; the matcher finds the agent that can do it and says how sure it is.
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
+pub mod api;
 pub mod clock;
+pub mod config;
 pub mod error;
+pub mod tasks;
+pub mod telemetry;
 pub mod types;
