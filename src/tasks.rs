@@ -1,11 +1,10 @@
 //! The only place that spawns. Every task has a name, a stage and an owner; shutdown goes stage by stage.
 //!
 //! In: futures. Out: nothing runs that [`Tasks`] does not know. Invariants: a stage is told to stop only after the stages
-//! before it were told and their tasks had gone or the grace was over; a panic ends its task alone, is logged and counted.
+//! before it were told and their tasks had gone or the grace was over; a panic ends its task alone, is logged.
 //!
 //! Not here: what the tasks do, signals (`app`).
 
-use crate::telemetry::{Counter, count};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -215,7 +214,6 @@ impl Tasks {
 }
 
 fn panicked(name: &'static str, panic: &(dyn std::any::Any + Send)) {
-    count(Counter::Panics, &[name]);
     tracing::error!(task = name, "panicked: {}", panic_text(panic));
 }
 
@@ -240,7 +238,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn stages_stop_in_order() {
         let tasks = Tasks::new();
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -258,7 +256,7 @@ mod tests {
         assert!(tasks.running().is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_late_are_named_and_ended() {
         let tasks = Tasks::new();
         for _ in 0..2 {
@@ -266,9 +264,9 @@ mod tests {
         }
         let stop = tasks.stop(Stage::Store);
         tasks.spawn(Stage::Store, "writer", async move { stop.cancelled().await });
-        let late = tasks.shutdown(Duration::from_secs(1)).await;
+        let late = tasks.shutdown(Duration::from_millis(50)).await;
         assert_eq!(late, [Late { name: "stubborn", stage: Stage::Serve, count: 2 }]);
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(tasks.running().is_empty(), "{:?}", tasks.running());
     }
 

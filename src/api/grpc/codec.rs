@@ -5,7 +5,7 @@
 use crate::api::grpc::status::status;
 use crate::api::grpc::wire::{self, Refusal};
 use crate::error::{Code, Error};
-use bytes::Buf;
+use prost::bytes::Buf;
 use prost::{Message, Name};
 use std::marker::PhantomData;
 use tonic::Status;
