@@ -38,7 +38,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let short = format!("{}.{}", message.name(), field.name());
                 let place = format!("{PACKAGE}.{short}");
                 let list = field.label() == prost_types::field_descriptor_proto::Label::Repeated;
-                let mut with = |attribute: &str| build = std::mem::replace(&mut build, tonic_prost_build::configure()).field_attribute(&place, attribute);
+                let mut with = |attribute: &str| {
+                    build = std::mem::replace(&mut build, tonic_prost_build::configure()).field_attribute(&place, attribute)
+                };
                 if JSON_FIELDS.contains(&short.as_str()) {
                     with("#[serde(with = \"crate::api::json::free\", skip_serializing_if = \"Option::is_none\")]");
                 } else if short == "ResolveRequest.scopes" {
@@ -47,6 +49,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     with("#[serde(deserialize_with = \"crate::api::json::batch\")]");
                 } else if field.proto3_optional() || field.r#type() == prost_types::field_descriptor_proto::Type::Message && !list {
                     with("#[serde(skip_serializing_if = \"Option::is_none\")]");
+                    if strict && !of_manifest && field.r#type() == prost_types::field_descriptor_proto::Type::Message {
+                        with("#[serde(deserialize_with = \"crate::api::json::object\")]");
+                    }
                 } else if list && (strict || matches!(short.as_str(), "Candidate.terms" | "Candidate.evidence")) {
                     with("#[serde(skip_serializing_if = \"Vec::is_empty\")]");
                 }

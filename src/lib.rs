@@ -4,6 +4,7 @@
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
 pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;

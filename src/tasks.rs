@@ -140,7 +140,12 @@ impl Tasks {
     }
 
     /// Starts a thread of its own, for a loop that computes or writes. It must end when its channel closes or its stage stops.
-    pub fn thread(&self, stage: Stage, name: &'static str, work: impl FnOnce() + Send + 'static) -> std::io::Result<std::thread::JoinHandle<()>> {
+    pub fn thread(
+        &self,
+        stage: Stage,
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
         let listed = self.list(stage, name);
         std::thread::Builder::new().name(name.to_string()).spawn(move || {
             let _listed = listed;
@@ -208,7 +213,8 @@ impl Tasks {
     }
 
     fn abort(&self, stage: Stage) {
-        let handles: Vec<_> = self.inner.running.lock().tasks.values().filter(|(s, ..)| *s == stage).filter_map(|(.., h)| h.clone()).collect();
+        let handles: Vec<_> =
+            self.inner.running.lock().tasks.values().filter(|(s, ..)| *s == stage).filter_map(|(.., h)| h.clone()).collect();
         handles.iter().for_each(tokio::task::AbortHandle::abort);
     }
 }

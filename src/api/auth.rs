@@ -106,7 +106,10 @@ mod tests {
         ];
         for case in cases {
             let e = auth.principal(case.iter().copied()).unwrap_err();
-            assert_eq!((e.code, e.message.as_str()), (Code::Unauthenticated, "a valid token is needed: send `authorization: Bearer TOKEN`"));
+            assert_eq!(
+                (e.code, e.message.as_str()),
+                (Code::Unauthenticated, "a valid token is needed: send `authorization: Bearer TOKEN`")
+            );
             assert!(e.faults.is_empty());
         }
     }

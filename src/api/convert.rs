@@ -65,7 +65,11 @@ fn selectors(attributes: Option<Value>, faults: &mut Vec<Fault>) -> BTreeMap<Str
                 let pointer = format!("/attributes/{}", name.replace('~', "~0").replace('/', "~1"));
                 match serde_json::from_value::<Attribute>(value) {
                     Ok(attribute) => drop(read.insert(name, attribute)),
-                    Err(_) => faults.push(Fault::new(pointer, "a text, a number, true, false, or a list of texts", "write the value the agent must have")),
+                    Err(_) => faults.push(Fault::new(
+                        pointer,
+                        "a text, a number, true, false, or a list of texts",
+                        "write the value the agent must have",
+                    )),
                 }
             }
         }
@@ -185,7 +189,11 @@ pub fn agent_key(agent: Option<&pb::AgentRef>) -> Result<AgentKey, Error> {
     let domain = if agent.domain.is_empty() { "local" } else { &agent.domain };
     for (pointer, text) in [("/agent/agent_id", agent.agent_id.as_str()), ("/agent/domain", domain)] {
         if !id::is_agent_id(text) {
-            faults.push(Fault::new(pointer, "letters, digits, '_', '.' or '-', beginning with a letter or digit", "write it as it was registered"));
+            faults.push(Fault::new(
+                pointer,
+                "letters, digits, '_', '.' or '-', beginning with a letter or digit",
+                "write it as it was registered",
+            ));
         }
     }
     match namespace {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Deepest nesting of arrays and objects in a JSON document.
 pub const MAX_DEPTH: usize = 64;
@@ -27,7 +28,7 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     let text = text(body, "")?;
     check(text, "")?;
     let mut de = serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(&mut de).map_err(|e| fault(&pointer_of(e.path()), e.inner()))
+    serde_path_to_error::deserialize(&mut de).map(|Object(message)| message).map_err(|e| fault(&pointer_of(e.path()), e.inner()))
 }
 
 /// Reads a JSON document that travelled as text in a field, strictly. `pointer` is the place of the field in its message.
@@ -56,7 +57,7 @@ fn check(text: &str, pointer: &str) -> Result<(), Error> {
     let mut values = 0;
     let mut de = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
-    let seed = Shape { depth: 0, values: &mut values };
+    let seed = Shape { depth: 0, values: &mut values, twice: false };
     match seed.deserialize(serde_path_to_error::Deserializer::new(&mut de, &mut track)) {
         Ok(()) => de.end().map_err(|e| fault(pointer, &e)),
         Err(e) => Err(fault(&format!("{pointer}{}", pointer_of(&track.path())), &e)),
@@ -96,7 +97,8 @@ pub fn pointer_of(path: &serde_path_to_error::Path) -> String {
                 let short: String = key.chars().take(80).collect();
                 pointer.push_str(&format!("/{}", short.replace('~', "~0").replace('/', "~1")));
             }
-            Segment::Unknown => pointer.push_str("/?"),
+            // not known how far it got: the place is the value around
+            Segment::Unknown => break,
         }
     }
     pointer
@@ -106,6 +108,8 @@ pub fn pointer_of(path: &serde_path_to_error::Path) -> String {
 struct Shape<'a> {
     depth: usize,
     values: &'a mut usize,
+    /// Whether it stands under a name that its object had before.
+    twice: bool,
 }
 
 impl Shape<'_> {
@@ -121,7 +125,7 @@ impl Shape<'_> {
         if self.depth >= MAX_DEPTH {
             return Err(E::custom(format!("nested too deeply, expected at most {MAX_DEPTH} levels")));
         }
-        Ok(Shape { depth: self.depth + 1, values: self.values })
+        Ok(Shape { depth: self.depth + 1, values: self.values, twice: false })
     }
 }
 
@@ -129,6 +133,9 @@ impl<'de> DeserializeSeed<'de> for Shape<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        if self.twice {
+            return Err(serde::de::Error::custom("duplicate name"));
+        }
         d.deserialize_any(self)
     }
 }
@@ -167,7 +174,7 @@ impl<'de> Visitor<'de> for Shape<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
         self.count()?;
         let inner = self.deeper()?;
-        while seq.next_element_seed(Shape { depth: inner.depth, values: &mut *inner.values })?.is_some() {}
+        while seq.next_element_seed(Shape { depth: inner.depth, values: &mut *inner.values, twice: false })?.is_some() {}
         Ok(())
     }
 
@@ -177,10 +184,9 @@ impl<'de> Visitor<'de> for Shape<'_> {
         let mut seen = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             inner.count()?;
-            if !seen.insert(key) {
-                return Err(serde::de::Error::custom("duplicate name"));
-            }
-            map.next_value_seed(Shape { depth: inner.depth, values: &mut *inner.values })?;
+            // the fault is raised inside the value, where the path already has the name
+            let twice = !seen.insert(key);
+            map.next_value_seed(Shape { depth: inner.depth, values: &mut *inner.values, twice })?;
         }
         Ok(())
     }
@@ -221,9 +227,35 @@ pub mod scopes {
     }
 }
 
+/// A message that must stand as an object: serde would take a list of its fields in their order, too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+            }
+        }
+        d.deserialize_map(Members(PhantomData)).map(Object)
+    }
+}
+
+/// Reads a message inside a message: an object, or nothing.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Object<T>>::deserialize(d)?.map(|Object(message)| message))
+}
+
 /// Reads the requests of a batch, never more than [`MAX_BATCH`] of them: an empty one is 3 bytes of text and much more in memory.
 pub fn batch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
-    struct Few<T>(std::marker::PhantomData<T>);
+    struct Few<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
         type Value = Vec<T>;
 
@@ -233,7 +265,7 @@ pub fn batch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
             let mut all = Vec::new();
-            while let Some(one) = seq.next_element()? {
+            while let Some(Object(one)) = seq.next_element()? {
                 if all.len() == MAX_BATCH {
                     return Err(serde::de::Error::custom(format!("too many requests, expected at most {MAX_BATCH} in one batch")));
                 }
@@ -242,12 +274,15 @@ pub fn batch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec
             Ok(all)
         }
     }
-    d.deserialize_seq(Few(std::marker::PhantomData))
+    d.deserialize_seq(Few(PhantomData))
 }
 
 /// The error that says a message is larger than `limit` bytes.
 pub fn too_large(limit: usize) -> Error {
-    Error::new(Code::PayloadTooLarge, format!("the message is larger than {limit} bytes; send a reference, or raise server.limits.message_bytes"))
+    Error::new(
+        Code::PayloadTooLarge,
+        format!("the message is larger than {limit} bytes; send a reference, or raise server.limits.message_bytes"),
+    )
 }
 
 #[cfg(test)]
@@ -272,6 +307,9 @@ mod tests {
         assert_eq!(pointer(r#"{"max_cost": NaN}"#), "/max_cost");
         assert_eq!(pointer(r#"{"query": "\ud800"}"#), "/query");
         assert_eq!(pointer(r#"{"preferred": ["a/b", null]}"#), "/preferred/1");
+        let listed = read::<pb::HeartbeatRequest>(br#"{"agent": ["local", "orders", "desk"]}"#).unwrap_err();
+        assert_eq!(listed.faults[0].pointer, "/agent", "a list is no object");
+        assert_eq!(read::<pb::ResolveBatchRequest>(br#"{"requests": [{}, []]}"#).unwrap_err().faults[0].pointer, "/requests/1");
         for document in ["", "  ", "[]", "7", "{", "{\"query\": \"a\"} x", "\u{feff}{}", "null"] {
             assert_eq!(pointer(document), "", "{document:?}");
         }

@@ -91,7 +91,12 @@ fn builder(tasks: &Tasks, limits: &Limits) -> auto::Builder<Tasks> {
     let mut builder = auto::Builder::new(tasks.clone());
     let streams = u32::try_from(limits.streams).unwrap_or(u32::MAX);
     let headers = u32::try_from(limits.header_bytes).unwrap_or(u32::MAX);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(limits.header_bytes.max(8192)).max_headers(64);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(limits.header_bytes.max(8192))
+        .max_headers(64);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -113,10 +113,7 @@ impl Service {
 
     /// Registers the manifest in `document`.
     pub async fn register(&self, call: &Call, document: Value) -> Result<pb::RegisterResponse, Error> {
-        self.run(call, "register", None, async {
-            self.parts.registry.register(&call.who, document).await.map(convert::registered)
-        })
-        .await
+        self.run(call, "register", None, async { self.parts.registry.register(&call.who, document).await.map(convert::registered) }).await
     }
 
     /// Renews a lease.
@@ -261,7 +258,10 @@ impl Service {
             Err(_) => {
                 count(Counter::Shed, &["streams"]);
                 let most = self.parts.limits.watchers;
-                Err(Error::overloaded(format!("{most} streams are open, which is the most (server.limits.watchers)"), Duration::from_secs(5)))
+                Err(Error::overloaded(
+                    format!("{most} streams are open, which is the most (server.limits.watchers)"),
+                    Duration::from_secs(5),
+                ))
             }
         }
     }
@@ -299,7 +299,10 @@ impl Service {
             Err(_) => {
                 count(Counter::Shed, &["requests"]);
                 let most = self.parts.limits.requests;
-                Err(Error::overloaded(format!("{most} requests are under way, which is the most (server.limits.requests)"), Duration::from_secs(1)))
+                Err(Error::overloaded(
+                    format!("{most} requests are under way, which is the most (server.limits.requests)"),
+                    Duration::from_secs(1),
+                ))
             }
         };
         let answer = answer.map_err(|e| self.outward(method, e));

@@ -21,7 +21,6 @@ pub use server::{Limits, Server};
 
 use crate::types::Fault;
 use crate::types::policy::Policy;
-use reader::Reader;
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -210,7 +210,14 @@ mod tests {
             agents = ["[x"]
         "#;
         let e = Config::parse(bad, &[]).unwrap_err();
-        for key in ["policy.fallback.agent", "policy.fallback.capability", "policy.rules[0].name", "policy.rules[1].name", "policy.rules[1].action", "policy.rules[1].agents"] {
+        for key in [
+            "policy.fallback.agent",
+            "policy.fallback.capability",
+            "policy.rules[0].name",
+            "policy.rules[1].name",
+            "policy.rules[1].action",
+            "policy.rules[1].agents",
+        ] {
             assert!(e.faults.iter().any(|f| f.pointer == key), "{key} is missing in {e}");
         }
     }

@@ -240,7 +240,8 @@ impl<'a> Reader<'a> {
         for name in self.names() {
             if !self.asked.contains(&name) {
                 let near = self.asked.iter().min_by_key(|known| distance(known, &name)).filter(|known| distance(known, &name) <= 3);
-                let hint = near.map_or_else(|| format!("remove it; known here: {}", self.asked.join(", ")), |k| format!("did you mean {k}?"));
+                let hint =
+                    near.map_or_else(|| format!("remove it; known here: {}", self.asked.join(", ")), |k| format!("did you mean {k}?"));
                 self.fault(&name, "a known setting", hint);
             }
         }

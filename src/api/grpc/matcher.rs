@@ -33,10 +33,7 @@ impl pb::matcher_server::Matcher for Matcher {
         self.service.resolve_batch(&call, request.into_inner()).await.map(Response::new).map_err(|e| status(&e))
     }
 
-    async fn resolve_stream(
-        &self,
-        request: Request<Streaming<pb::ResolveRequest>>,
-    ) -> Result<Response<Self::ResolveStreamStream>, Status> {
+    async fn resolve_stream(&self, request: Request<Streaming<pb::ResolveRequest>>) -> Result<Response<Self::ResolveStreamStream>, Status> {
         let call = call(&self.service, request.metadata())?;
         // requests that can't be read end the stream: answers to those before come first, then the status
         let broken: Arc<Mutex<Option<Status>>> = Arc::default();

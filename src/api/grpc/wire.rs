@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn real_messages_pass() {
-        let request = pb::ResolveRequest { query: "退款".into(), k: Some(3), seed: Some(u64::MAX), max_cost: Some(0.5), ..Default::default() };
+        let request =
+            pb::ResolveRequest { query: "退款".into(), k: Some(3), seed: Some(u64::MAX), max_cost: Some(0.5), ..Default::default() };
         look(&pb::ResolveRequest::full_name(), &request.encode_to_vec()).unwrap();
         let batch = pb::ResolveBatchRequest { requests: vec![request; 100] };
         look(&pb::ResolveBatchRequest::full_name(), &batch.encode_to_vec()).unwrap();

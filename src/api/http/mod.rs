@@ -14,8 +14,8 @@ use crate::tasks::{Stage, Tasks};
 use crate::telemetry::metrics;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::{Path, Query, Request};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -37,7 +37,8 @@ pub fn routes(service: &Arc<Service>, tasks: &Tasks) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let door = door.clone();
-        let filter = MethodFilter::try_from(Method::from_bytes(route.method.as_bytes()).unwrap_or(Method::GET)).unwrap_or(MethodFilter::GET);
+        let filter =
+            MethodFilter::try_from(Method::from_bytes(route.method.as_bytes()).unwrap_or(Method::GET)).unwrap_or(MethodFilter::GET);
         let handler = move |path: Option<Path<BTreeMap<String, String>>>, request: Request| {
             let door = door.clone();
             async move { door.answer(route, path, request).await }
@@ -81,7 +82,7 @@ impl HttpDoor {
         let headers = request.headers().get_all(header::AUTHORIZATION);
         let who = self.service.principal(Door::Http, headers.iter().map(HeaderValue::as_bytes))?;
         let call = Call { who, door: Door::Http, deadline: None };
-        let query = query(route, request.uri().query().unwrap_or(""))?;
+        let query = query(route, request.uri())?;
         let agent = params.as_ref().and_then(|Path(params)| named_agent(params));
         let service = &self.service;
         match route.op {
@@ -174,11 +175,7 @@ impl HttpDoor {
 }
 
 fn named_agent(params: &BTreeMap<String, String>) -> Option<pb::AgentRef> {
-    Some(pb::AgentRef {
-        domain: String::new(),
-        namespace: params.get("namespace")?.clone(),
-        agent_id: params.get("agent_id")?.clone(),
-    })
+    Some(pb::AgentRef { domain: String::new(), namespace: params.get("namespace")?.clone(), agent_id: params.get("agent_id")?.clone() })
 }
 
 /// The agent of the path; a body may repeat it, not contradict it.
@@ -194,8 +191,8 @@ fn same_agent(body: &mut Option<pb::AgentRef>, path: Option<pb::AgentRef>) -> Re
 }
 
 /// The query parameters, each once, none that the route does not know.
-fn query(route: &Route, text: &str) -> Result<BTreeMap<String, String>, Error> {
-    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(text)
+fn query(route: &Route, uri: &Uri) -> Result<BTreeMap<String, String>, Error> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
         .map_err(|_| Error::invalid_at("", "query parameters name=value", "write special characters as %XX"))?;
     let mut read = BTreeMap::new();
     for (name, value) in pairs {
