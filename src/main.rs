@@ -1,1 +1,3 @@
+//! The `reach` binary.
+
 fn main() {}
