@@ -154,3 +154,27 @@ async fn a_stopped_worker_says_so() {
     assert_eq!(under_way.await, Err(EmbedError::Stopped));
     assert_eq!(worker.embed(&model, text("late"), WorkClass::Query).await, Err(EmbedError::Stopped));
 }
+
+/// An encoder that notes how many threads a parallel product in it would use.
+struct Threads(Fake, parking_lot::Mutex<Vec<usize>>);
+
+impl Embed for Threads {
+    fn info(&self) -> &crate::embed::ModelInfo {
+        self.0.info()
+    }
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Embedding>, EmbedError> {
+        self.1.lock().push(rayon::current_num_threads());
+        self.0.embed(texts)
+    }
+}
+
+/// PEERS.md E6: single texts at once must not fight over cores. Each inference thread is a pool of its own; the time is in `figures` of tests/embed.rs.
+#[tokio::test]
+async fn an_inference_thread_uses_one_core() {
+    let worker = Worker::start(&WorkerConfig { threads: 3, ..WorkerConfig::default() }).unwrap();
+    let threads = Arc::new(Threads(Fake::new("m", Lang::En, 8), parking_lot::Mutex::default()));
+    let model: Arc<dyn Embed> = threads.clone();
+    worker.embed(&model, texts("t", 16), WorkClass::Query).await.unwrap();
+    let seen = threads.1.lock();
+    assert!(!seen.is_empty() && seen.iter().all(|n| *n == 1), "{seen:?}");
+}
