@@ -1,5 +1,7 @@
 //! The real small models: against vectors of ONNX Runtime, alone and in company, cut, damaged, and under load.
 
+#![allow(clippy::unwrap_used)]
+
 use agent_reach::clock::{Clock, SystemClock};
 use agent_reach::embed::bundle::Bundle;
 use agent_reach::embed::cache::{CONFIG, Cache, SUMS, TOKENIZER, WEIGHTS, default_dir};

@@ -109,13 +109,17 @@ async fn who_left_is_not_computed() {
 async fn a_panic_is_an_error_of_that_text_only() {
     let worker = Worker::start(&WorkerConfig { threads: 1, max_batch: 8, ..WorkerConfig::default() }).unwrap();
     let (fake, model) = gated();
+    let mut first = Box::pin(worker.embed(&model, text("holds the thread"), WorkClass::Query));
+    assert!(first.as_mut().now_or_never().is_none());
+    until(|| fake.entered() == 1).await;
     let wanted = ["ok 1", "please panic", "ok 2", "please fail", "ok 3"];
     let calls = join_all(wanted.iter().map(|t| worker.embed(&model, text(t), WorkClass::Query)));
     let opener = async {
-        until(|| worker.stats().queued == 4).await;
+        until(|| worker.stats().queued == 5).await;
         fake.open();
     };
-    let (answers, ()) = join!(calls, opener);
+    let (first, answers, ()) = join!(first, calls, opener);
+    assert!(first.is_ok());
     let good: Vec<bool> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(good, [true, false, true, false, true]);
     assert!(answers[1].as_ref().err().unwrap().to_string().contains("panicked"));
