@@ -29,5 +29,5 @@ pub use lang::Lang;
 pub use manifest::{Capability, Manifest};
 pub use policy::Policy;
 pub use principal::{Grant, Principal};
-pub use query::Query;
+pub use query::{PartKind, Query, QueryPart, QueryVector};
 pub use score::{Cosine, Probability};
