@@ -1,6 +1,6 @@
 //! The same request gets the same answer on every door.
 
-use crate::fakes::{full_manifest, node, reach};
+use crate::fakes::{as_json, full_manifest, node, reach};
 use agent_reach::api::grpc::status::error_of;
 use agent_reach::api::http::routes::ROUTES;
 use agent_reach::api::pb;
@@ -25,7 +25,7 @@ async fn one_answer_on_all_doors() {
     let (status, over_http) = node.post("/v1/resolve", everything().to_string()).await;
     assert_eq!(status, 200, "{over_http}");
     let over_grpc = node.matcher().await.resolve(request).await.unwrap().into_inner();
-    assert_eq!(serde_json::to_value(&over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
     assert!(over_http["reasons"][0]["text"].as_str().unwrap().contains("18446744073709551615"), "the whole request arrived");
     assert_eq!(over_http["decision"], "auto");
     assert_eq!(over_http["agent"]["agent_id"], "order-desk");
@@ -85,14 +85,14 @@ async fn errors_are_the_same_error() {
         let (got, over_http) = node.post("/v1/resolve", json!({"query": query}).to_string()).await;
         let over_grpc = matcher.resolve(pb::ResolveRequest { query: query.into(), ..Default::default() }).await.unwrap_err();
         assert_eq!(got, status, "{over_http}");
-        assert_eq!(serde_json::to_value(error_of(&over_grpc).unwrap()).unwrap(), over_http["error"]);
+        assert_eq!(as_json(&error_of(&over_grpc).unwrap()), over_http["error"]);
     }
     let (_, over_http) = node.post("/v1/resolve/batch", r#"{"requests":[{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}]}"#).await;
     let answers: Vec<&str> = over_http["results"].as_array().unwrap().iter().map(|r| r["response"]["decision"].as_str().or(r["error"]["code"].as_str()).unwrap()).collect();
     assert_eq!(answers, ["auto", "overloaded", "invalid_argument", "suggest"]);
     let requests = serde_json::from_value(json!([{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}])).unwrap();
     let over_grpc = matcher.resolve_batch(pb::ResolveBatchRequest { requests }).await.unwrap().into_inner();
-    assert_eq!(serde_json::to_value(over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
 }
 
 #[tokio::test]
@@ -113,14 +113,14 @@ async fn a_manifest_survives_both_doors() {
     let agent = Some(pb::AgentRef { domain: String::new(), namespace: "hr/payroll".into(), agent_id: "desk-1".into() });
     let over_grpc = registry.get(pb::GetRequest { agent: agent.clone(), version: None }).await.unwrap().into_inner();
     assert_eq!(over_grpc.manifest.as_ref(), Some(&message));
-    assert_eq!(serde_json::to_value(&over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
 
     let yaml = "domain: local\nnamespace: hr/payroll\nagent_id: desk-2\nttl: none\nmax_queue_depth: 10\nconcurrency: 1\ncapabilities: []\n";
     let response = node.http.post(node.url("/v1/agents")).header("content-type", "application/yaml").body(yaml).send().await.unwrap();
     assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     let listed = registry.list(pb::ListRequest { limit: Some(1), ..Default::default() }).await.unwrap().into_inner();
     let (_, page) = node.get("/v1/agents?limit=1").await;
-    assert_eq!(serde_json::to_value(&listed).unwrap(), page);
+    assert_eq!(as_json(&listed), page);
     let (_, rest) = node.get(&format!("/v1/agents?limit=1&after={}", listed.next.unwrap())).await;
     assert_eq!(rest["agents"][0]["agent"]["agent_id"], "desk-2");
 

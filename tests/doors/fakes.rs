@@ -91,7 +91,7 @@ impl RegistryPort for FakeRegistry {
 
     fn get<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, version: Option<&'a str>) -> BoxFuture<'a, Result<AgentState, Error>> {
         let found = self.0.agents.lock().unwrap().get(agent).cloned();
-        let fits = |s: &AgentState| who.owns(&agent.namespace) && version.is_none_or(|v| v == s.manifest.agent_version);
+        let fits = move |s: &AgentState| who.owns(&agent.namespace) && version.is_none_or(|v| v == s.manifest.agent_version);
         async move { found.filter(fits).ok_or_else(hidden) }.boxed()
     }
 
@@ -317,4 +317,9 @@ pub fn full_manifest() -> Value {
             "state_machine": {"processing": ["PENDING"], "retryable": ["BUSY"], "failed": ["REFUSED"]}, "compensate": "refund_cancel"
         }]
     })
+}
+
+/// What a message is as JSON text: numbers as they are written, not as they are held.
+pub fn as_json<T: serde::Serialize>(message: &T) -> Value {
+    serde_json::from_str(&serde_json::to_string(message).unwrap()).unwrap()
 }
