@@ -4,13 +4,22 @@
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
 pub mod api;
+pub mod app;
+pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod embed;
 pub mod error;
+pub mod eval;
+pub mod history;
 pub mod index;
+pub mod ingest;
 pub mod kernel;
+pub mod live;
+pub mod route;
+pub mod store;
 pub mod tasks;
 pub mod telemetry;
 pub mod types;
+pub mod view;

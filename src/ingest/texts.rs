@@ -4,7 +4,8 @@
 //! `Both` = the name in words, a full stop and the description (first [`DESCRIPTION_CHARS`] characters): the document text of the
 //! dense arm. Each example is a vector of its own. Name, description, label and schema texts are for rescoring only.
 
-use crate::index::{Field, Role};
+use crate::index::dense::Role;
+use crate::index::keyword::Field;
 use crate::types::lang::Lang;
 use crate::types::manifest::{Capability, Manifest};
 use crate::types::text::words_of_name;
@@ -91,4 +92,25 @@ pub fn fields(manifest: &Manifest, capability: &Capability, schema_words: &str) 
         out.push((Field::Schema, schema_words.to_string()));
     }
     out
+}
+
+/// A schema that can't be compiled, reduced to names, descriptions, enumerations and examples: it accepts everything and keeps its words.
+pub fn untyped(schema: &serde_json::Value, depth: usize) -> serde_json::Value {
+    use serde_json::{Map, Value};
+    let mut out = Map::new();
+    let Value::Object(map) = schema else { return Value::Object(out) };
+    if depth > 8 {
+        return Value::Object(out);
+    }
+    if let Some(Value::String(text)) = map.get("description") {
+        out.insert("description".into(), Value::String(text.clone()));
+    }
+    if let Some(Value::Object(properties)) = map.get("properties") {
+        let inner = properties.iter().take(200).map(|(name, value)| (name.clone(), untyped(value, depth + 1))).collect();
+        out.insert("properties".into(), Value::Object(inner));
+    }
+    if let Some(items) = map.get("items").filter(|i| i.is_object()) {
+        out.insert("items".into(), untyped(items, depth + 1));
+    }
+    Value::Object(out)
 }

@@ -6,7 +6,7 @@
 //! Not here: similarity (`recall`), preferences (`rank`).
 
 use crate::catalog::CapEntry;
-use crate::route::payload;
+use crate::route::{payload, state};
 use crate::types::decision::{DropReason, Dropped};
 use crate::types::query::Query;
 use crate::types::rules::{Effect, QueryRules};
@@ -37,7 +37,7 @@ impl<'a> Gate<'a> {
         if let Some(known) = self.verdicts.get(&slot) {
             return *known;
         }
-        let Some(cap) = self.view.catalog.cap(slot) else { return false };
+        let Some(cap) = self.view.cap(slot) else { return false };
         let reason = self.judge(cap);
         let admitted = reason.is_none();
         if let Some(reason) = reason {
@@ -63,13 +63,13 @@ impl<'a> Gate<'a> {
         if self.rules.is_empty() {
             return Effect::default();
         }
-        let key = cap.agent.key();
-        self.rules.effect(key.namespace.as_str(), &format!("{}/{}", key.namespace, key.agent_id), &cap.folded)
+        let key = &cap.agent.key;
+        self.rules.effect(key.namespace.as_str(), &format!("{}/{}", key.namespace, key.agent_id), cap.folded())
     }
 
     fn judge(&self, cap: &CapEntry) -> Option<DropReason> {
         let (query, capability) = (self.query, cap.capability());
-        let key = cap.agent.key();
+        let key = &cap.agent.key;
         if query.target.as_ref().is_some_and(|t| t != key) {
             return Some(DropReason::NotTarget);
         }
@@ -86,14 +86,11 @@ impl<'a> Gate<'a> {
         if let Some(scope) = capability.scopes.iter().find(|s| !query.principal.scopes.has(s)) {
             return Some(DropReason::ScopeMissing { scope: scope.clone() });
         }
-        if let (Some(serves), Some(region)) = (&cap.regions, &query.region) {
-            if !serves.is_match(region) {
-                return Some(DropReason::Region { serves: capability.regions.clone() });
-            }
+        if query.region.as_ref().is_some_and(|region| !cap.serves(region)) {
+            return Some(DropReason::Region { serves: capability.regions.clone() });
         }
-        let open = effect.open.unwrap_or_else(|| cap.hours.as_ref().is_none_or(|h| h.is_open(query.at_ms)));
-        if !open {
-            let opens = if effect.open == Some(false) { None } else { cap.hours.as_ref().and_then(|h| h.next_open(query.at_ms)) };
+        if !effect.open.unwrap_or_else(|| cap.is_open(query.at_ms)) {
+            let opens = if effect.open == Some(false) { None } else { cap.next_open(query.at_ms) };
             return Some(DropReason::Closed { opens });
         }
         for (name, wanted) in &query.selectors {
@@ -106,7 +103,7 @@ impl<'a> Gate<'a> {
                 return Some(DropReason::Cost { cost, max });
             }
         }
-        if let Some(reason) = self.view.unavailable(cap, query.at_ms) {
+        if let Some(reason) = state::unavailable(self.view, cap, query) {
             return Some(reason);
         }
         query.payload.as_ref().and_then(|p| payload::misfit(cap, p))
@@ -120,8 +117,8 @@ impl<'a> Gate<'a> {
             // what the caller asked for needs no explanation
             .filter(|(_, why)| !matches!(why, DropReason::NotTarget | DropReason::NotPreferred))
             .filter_map(|(slot, why)| {
-                let cap = self.view.catalog.cap(slot)?;
-                Some((slot, Dropped { agent: cap.agent.key().clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why }))
+                let cap = self.view.cap(slot)?;
+                Some((slot, Dropped { agent: cap.agent.key.clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why }))
             })
             .collect();
         out.sort_by(|a, b| b.1.similarity.total_cmp(&a.1.similarity).then(a.0.cmp(&b.0)));

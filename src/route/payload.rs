@@ -7,7 +7,6 @@ use serde_json::Value;
 
 /// The reason why `payload` does not fit, or `None` when it fits or the capability has no schema.
 pub fn misfit(cap: &CapEntry, payload: &Value) -> Option<DropReason> {
-    let schema = cap.input.as_ref()?;
-    let fault = schema.first_fault(payload)?;
+    let fault = cap.input()?.validate(payload).err()?.into_iter().next()?;
     Some(DropReason::Payload { pointer: fault.pointer, expected: fault.expected })
 }
