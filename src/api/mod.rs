@@ -8,7 +8,6 @@
 
 pub mod auth;
 pub mod convert;
-pub mod documents;
 pub mod grpc;
 pub mod http;
 pub mod json;

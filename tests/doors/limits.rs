@@ -108,7 +108,12 @@ async fn closed_within(addr: std::net::SocketAddr, first: &[u8], within: Duratio
 
 #[tokio::test]
 async fn slow_peers_are_let_go() {
-    let settings = [("server.limits.header_timeout", "200ms"), ("server.limits.body_timeout", "200ms"), ("server.limits.keepalive", "1s"), ("server.limits.keepalive_timeout", "200ms")];
+    let settings = [
+        ("server.limits.header_timeout", "200ms"),
+        ("server.limits.body_timeout", "200ms"),
+        ("server.limits.keepalive", "1s"),
+        ("server.limits.keepalive_timeout", "200ms"),
+    ];
     let node = node(&settings, "").await;
     let patience = Duration::from_secs(5);
     for door in [node.doors.http, node.doors.grpc] {
@@ -118,7 +123,12 @@ async fn slow_peers_are_let_go() {
         closed_within(door, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", patience).await;
     }
     closed_within(node.doors.http, b"POST /v1/resolve HTTP/1.1\r\nhost: x\r\n", patience).await;
-    let answer = closed_within(node.doors.http, b"POST /v1/resolve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100\r\n\r\n{\"que", patience).await;
+    let answer = closed_within(
+        node.doors.http,
+        b"POST /v1/resolve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100\r\n\r\n{\"que",
+        patience,
+    )
+    .await;
     assert!(answer.contains("504") && answer.contains("did not arrive"), "{answer}");
     assert!(closed_within(node.doors.grpc, b"GET / HTTP/1.1\r\n\r\n", patience).await.is_empty());
     let many = format!("GET /health HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(1000));
@@ -132,7 +142,8 @@ async fn slow_peers_are_let_go() {
 #[tokio::test]
 async fn connections_wait_for_a_place() {
     let node = node(&[("server.limits.connections", "2"), ("server.limits.header_timeout", "400ms")], "").await;
-    let silent: Vec<TcpStream> = futures::future::join_all((0..2).map(|_| async { TcpStream::connect(node.doors.http).await.unwrap() })).await;
+    let silent: Vec<TcpStream> =
+        futures::future::join_all((0..2).map(|_| async { TcpStream::connect(node.doors.http).await.unwrap() })).await;
     let (status, _) = node.post("/v1/resolve", r#"{"query":"x"}"#).await;
     assert_eq!(status, 200, "served as soon as the silent ones are let go");
     drop(silent);
@@ -146,7 +157,12 @@ async fn a_used_port_is_named_with_the_way_out() {
     let config = agent_reach::config::Config::parse("", &[taken, free]).unwrap();
     let e = api::listen::bind(config.server.http_addr, "server.http_addr", "--http-port").await.unwrap_err();
     assert_eq!(e.code, Code::FailedPrecondition);
-    assert!(e.message.contains("server.http_addr") && e.message.contains("--http-port") && e.message.contains(&node.doors.http.port().to_string()), "{e}");
+    assert!(
+        e.message.contains("server.http_addr")
+            && e.message.contains("--http-port")
+            && e.message.contains(&node.doors.http.port().to_string()),
+        "{e}"
+    );
 }
 
 #[tokio::test]
@@ -155,7 +171,8 @@ async fn shutdown_finishes_what_is_under_way() {
     let matcher = node.matcher().await;
     let watch = node.http.get(node.url("/v1/watch")).send().await.unwrap();
     let working = async {
-        let (over_http, over_grpc) = (node.post("/v1/resolve", r#"{"query":"wait 300"}"#), async { matcher.clone().resolve(request("wait 300")).await });
+        let (over_http, over_grpc) =
+            (node.post("/v1/resolve", r#"{"query":"wait 300"}"#), async { matcher.clone().resolve(request("wait 300")).await });
         tokio::join!(over_http, over_grpc)
     };
     let stopping = async {
