@@ -170,6 +170,9 @@ async fn shutdown_finishes_what_is_under_way() {
     let node = node(&[], "").await;
     let matcher = node.matcher().await;
     let watch = node.http.get(node.url("/v1/watch")).send().await.unwrap();
+    let grpc_watch = node.registry().await.watch(pb::WatchRequest {}).await.unwrap();
+    let idle = futures::stream::pending::<pb::ResolveRequest>();
+    let grpc_stream = node.matcher().await.resolve_stream(idle).await;
     let working = async {
         let (over_http, over_grpc) =
             (node.post("/v1/resolve", r#"{"query":"wait 300"}"#), async { matcher.clone().resolve(request("wait 300")).await });
@@ -182,7 +185,7 @@ async fn shutdown_finishes_what_is_under_way() {
     let ((over_http, over_grpc), late) = tokio::join!(working, stopping);
     assert_eq!((over_http.0, over_grpc.is_ok()), (200, true));
     assert!(late.is_empty(), "{late:?}");
-    drop(watch);
+    drop((watch, grpc_watch, grpc_stream));
     assert!(TcpStream::connect(node.doors.http).await.is_err(), "the door is closed");
     assert!(node.tasks.running().is_empty());
 }
