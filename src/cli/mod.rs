@@ -21,7 +21,7 @@ mod up;
 pub use eval::{EvalCommand, EvalRun};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
-pub use out::{Failure, Out};
+pub use out::{Failure, Out, say};
 pub use print::answer;
 pub use up::{Serve, Up};
 
@@ -159,8 +159,9 @@ pub fn main(app: &dyn App) -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return Failure::words(format!("threads can't be started: {e}")).exit(&Out::standard(), false),
     };
-    let out = Out::standard();
     let json = cli.common.json;
+    let mut out = Out::standard();
+    out.json = json;
     let exit = match runtime.block_on(run(cli, app, &out)) {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::Negative) => ExitCode::from(1),

@@ -50,7 +50,7 @@ impl Bundle {
     pub fn read(spec: &ModelSpec, cache: &Cache) -> Result<Self, EmbedError> {
         let files = cache.read(&spec.name)?;
         let shape: Shape = serde_json::from_slice(&files.config).map_err(|e| files.damaged(CONFIG, e))?;
-        if shape.hidden_size != spec.dim || shape.num_attention_heads == 0 || shape.hidden_size % shape.num_attention_heads != 0 {
+        if shape.hidden_size != spec.dim || shape.num_attention_heads == 0 || !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
             return Err(files.damaged(
                 CONFIG,
                 format!("{} dimensions in {} heads don't fit the catalogue's {}", shape.hidden_size, shape.num_attention_heads, spec.dim),

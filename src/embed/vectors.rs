@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes counted for an entry beside its vector and text.
 const OVERHEAD: usize = 160;
 
+/// Fingerprint of the model and exact text.
+type Key = (Arc<str>, Arc<str>);
+
 /// Counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VectorCacheStats {
@@ -27,7 +30,7 @@ pub struct VectorCacheStats {
 
 /// The cache.
 pub struct VectorCache {
-    entries: Option<Cache<(Arc<str>, Arc<str>), Embedding>>,
+    entries: Option<Cache<Key, Embedding>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -35,7 +38,7 @@ pub struct VectorCache {
 impl VectorCache {
     /// A cache of at most `max_bytes`; 0 switches it off.
     pub fn new(max_bytes: u64) -> Self {
-        let weigh = |key: &(Arc<str>, Arc<str>), e: &Embedding| {
+        let weigh = |key: &Key, e: &Embedding| {
             u32::try_from(key.1.len().saturating_add(e.vector.len() * 4).saturating_add(OVERHEAD)).unwrap_or(u32::MAX)
         };
         let entries =

@@ -6,6 +6,7 @@
 //! Not here: how documents are read (`types::manifest_check`), what the store keeps (`store`), probing (`ingest::probe`).
 
 mod boot;
+pub mod canary;
 mod engine;
 pub mod files;
 mod lint;

@@ -64,6 +64,8 @@ metric_names! {
 metric_names! {
     /// What goes up and down.
     Gauge {
+        /// Capabilities whose vectors are still being computed.
+        Pending = "reach_pending_capabilities", Count, [];
         /// Requests under way.
         InFlight = "reach_requests_in_flight", Count, [];
         /// Watches and streams that are open.

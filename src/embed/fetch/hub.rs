@@ -61,13 +61,12 @@ async fn download(
         .read_timeout(limits.hub_stall)
         .build()
         .map_err(HubError::answered)?;
-    let client = HFClient::builder()
-        .client(http)
-        .retry_max_attempts(1)
-        .retry_base_delay(Duration::from_millis(50))
-        .cache_enabled(false)
-        .build()
-        .map_err(HubError::answered)?;
+    let mut client =
+        HFClient::builder().client(http).retry_max_attempts(1).retry_base_delay(Duration::from_millis(50)).cache_enabled(false);
+    if let Some(endpoint) = &limits.hub_endpoint {
+        client = client.endpoint(endpoint);
+    }
+    let client = client.build().map_err(HubError::answered)?;
     let (owner, name) = hf_hub::split_id(&hub.repo);
     let repo = client.model(owner, name);
 
@@ -122,5 +121,7 @@ fn short(e: &dyn std::error::Error) -> String {
         }
         cause = c.source();
     }
-    words.lines().next().unwrap_or_default().chars().take(300).collect()
+    // the address is said twice, and the message is kept for the next model too
+    let plain: Vec<&str> = words.lines().next().unwrap_or_default().split_whitespace().filter(|w| !w.contains("://")).collect();
+    plain.join(" ").chars().take(240).collect()
 }

@@ -71,9 +71,12 @@ fn copy(artifact: &MavenSource, spec: &ModelSpec, stage: &Stage, limits: &FetchC
         .stderr(out.try_clone().map_err(|e| e.to_string())?)
         .stdout(out)
         .spawn();
-    let child = child.map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => format!("the Maven client (`{CLIENT}`) is not installed"),
-        _ => format!("the Maven client can't be started: {e}"),
+    let child = child.map_err(|e| {
+        if e.kind() == io::ErrorKind::NotFound {
+            format!("the Maven client (`{CLIENT}`) is not installed")
+        } else {
+            format!("the Maven client can't be started: {e}")
+        }
     })?;
     let status = wait(child, limits.maven_limit, || {
         let done = folder_size(&into);

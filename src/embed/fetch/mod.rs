@@ -108,6 +108,8 @@ pub struct FetchConfig {
     pub folder: Option<PathBuf>,
     /// Whether the hub may be asked.
     pub hub: bool,
+    /// Address of the hub or a mirror; `None` = `$HF_ENDPOINT`, else the public one.
+    pub hub_endpoint: Option<String>,
     /// Whether the Maven client may be started.
     pub maven: bool,
     /// How long the hub may take to answer at all.
@@ -123,6 +125,7 @@ impl Default for FetchConfig {
         Self {
             folder: None,
             hub: true,
+            hub_endpoint: None,
             maven: true,
             hub_answer: Duration::from_secs(4),
             hub_stall: Duration::from_secs(20),
@@ -420,6 +423,77 @@ mod tests {
         let events: usize = pullers.into_iter().map(|p| p.join().unwrap()).sum();
         assert_eq!(events, 2, "only one of the four fetches");
         assert_eq!(offline(&dir.path().join("cache"), None).verify("bge-base-zh-v1.5").unwrap(), State::Good);
+    }
+
+    /// A hub on this host: answers `files` of one repository, or nothing at all.
+    fn hub(files: Option<Vec<(String, Vec<u8>)>>) -> String {
+        use std::io::{BufRead, BufReader};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let Some(files) = &files else {
+                    kept.push(stream);
+                    continue;
+                };
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let request = lines.next().unwrap().unwrap();
+                while lines.next().is_some_and(|l| l.is_ok_and(|l| !l.is_empty())) {}
+                let body = files.iter().find(|(path, _)| request.split(' ').nth(1) == Some(path)).map(|(_, data)| data.as_slice());
+                let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
+                let body = body.unwrap_or_default();
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                stream.write_all(head.as_bytes()).unwrap();
+                if !request.starts_with("HEAD") {
+                    stream.write_all(body).unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    fn from_hub(dir: &Path, endpoint: String) -> Fetcher {
+        let config = FetchConfig {
+            hub_endpoint: Some(endpoint),
+            maven: false,
+            hub_answer: Duration::from_millis(600),
+            hub_stall: Duration::from_secs(5),
+            ..FetchConfig::default()
+        };
+        Fetcher::new(Catalog::shipped(), Cache::new(dir), config)
+    }
+
+    #[test]
+    fn the_hub_gives_the_files_of_one_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "bge-base-en-v1.5";
+        give(&dir.path().join(name), 768);
+        let file = |f: &str| (format!("/BAAI/{name}/resolve/c0ffee/{f}"), fs::read(dir.path().join(name).join(f)).unwrap());
+        let info = (format!("/api/models/BAAI/{name}/revision/main"), format!(r#"{{"id":"BAAI/{name}","sha":"c0ffee"}}"#).into_bytes());
+        let whole = vec![info.clone(), file(CONFIG), file(TOKENIZER), file(WEIGHTS)];
+        let fetcher = from_hub(&dir.path().join("cache"), hub(Some(whole)));
+        let sums = fetcher.pull(name, &Quiet).unwrap();
+        assert_eq!(sums.source, format!("hub BAAI/{name} revision c0ffee"));
+        assert_eq!(fetcher.verify(name).unwrap(), State::Good);
+
+        let half = from_hub(&dir.path().join("other"), hub(Some(vec![info, file(CONFIG)])));
+        let words = half.pull(name, &Quiet).err().unwrap().to_string();
+        assert!(words.contains("hub: tokenizer.json"), "{words}");
+    }
+
+    #[test]
+    fn a_silent_hub_costs_little_and_is_asked_once() {
+        use crate::clock::{Clock, SystemClock};
+        let dir = tempfile::tempdir().unwrap();
+        let fetcher = from_hub(dir.path(), hub(None));
+        let begin = SystemClock.instant();
+        for name in ["bge-small-zh-v1.5", "bge-small-en-v1.5", "bge-m3"] {
+            let words = fetcher.pull(name, &Quiet).err().unwrap().to_string();
+            assert!(words.contains("hub: not reachable: no answer within 0.6 s"), "{words}");
+        }
+        assert!(SystemClock.instant().duration_since(begin) < Duration::from_secs(5));
     }
 
     #[test]

@@ -235,7 +235,7 @@ fn raw(t: &Tensor) -> Result<RawTensor, String> {
         return Err(bad());
     }
     let data = if t.raw_data.is_empty() { t.float_data.iter().flat_map(|x| x.to_le_bytes()).collect() } else { t.raw_data.clone() };
-    (t.len().and_then(|n| n.checked_mul(4)) == Some(data.len())).then_some(RawTensor { shape, data }).ok_or_else(bad)
+    (t.count().and_then(|n| n.checked_mul(4)) == Some(data.len())).then_some(RawTensor { shape, data }).ok_or_else(bad)
 }
 
 fn transposed(t: &Tensor) -> Result<RawTensor, String> {

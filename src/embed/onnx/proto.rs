@@ -82,7 +82,7 @@ pub const INT64: i32 = 7;
 
 impl Tensor {
     /// Number of values by the shape, if the shape is sound.
-    pub fn len(&self) -> Option<usize> {
+    pub fn count(&self) -> Option<usize> {
         self.dims.iter().try_fold(1usize, |n, d| n.checked_mul(usize::try_from(*d).ok()?))
     }
 
@@ -96,7 +96,7 @@ impl Tensor {
         } else {
             self.raw_data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
         };
-        (self.len() == Some(values.len())).then_some(values)
+        (self.count() == Some(values.len())).then_some(values)
     }
 
     /// Values of an int64 tensor, if it is one and whole.
@@ -109,6 +109,6 @@ impl Tensor {
         } else {
             self.raw_data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
         };
-        (self.len() == Some(values.len())).then_some(values)
+        (self.count() == Some(values.len())).then_some(values)
     }
 }

@@ -109,13 +109,17 @@ async fn who_left_is_not_computed() {
 async fn a_panic_is_an_error_of_that_text_only() {
     let worker = Worker::start(&WorkerConfig { threads: 1, max_batch: 8, ..WorkerConfig::default() }).unwrap();
     let (fake, model) = gated();
+    let mut first = Box::pin(worker.embed(&model, text("holds the thread"), WorkClass::Query));
+    assert!(first.as_mut().now_or_never().is_none());
+    until(|| fake.entered() == 1).await;
     let wanted = ["ok 1", "please panic", "ok 2", "please fail", "ok 3"];
     let calls = join_all(wanted.iter().map(|t| worker.embed(&model, text(t), WorkClass::Query)));
     let opener = async {
-        until(|| worker.stats().queued == 4).await;
+        until(|| worker.stats().queued == 5).await;
         fake.open();
     };
-    let (answers, ()) = join!(calls, opener);
+    let (first, answers, ()) = join!(first, calls, opener);
+    assert!(first.is_ok());
     let good: Vec<bool> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(good, [true, false, true, false, true]);
     assert!(answers[1].as_ref().err().unwrap().to_string().contains("panicked"));
@@ -153,4 +157,28 @@ async fn a_stopped_worker_says_so() {
     fake.open();
     assert_eq!(under_way.await, Err(EmbedError::Stopped));
     assert_eq!(worker.embed(&model, text("late"), WorkClass::Query).await, Err(EmbedError::Stopped));
+}
+
+/// An encoder that notes how many threads a parallel product in it would use.
+struct Threads(Fake, parking_lot::Mutex<Vec<usize>>);
+
+impl Embed for Threads {
+    fn info(&self) -> &crate::embed::ModelInfo {
+        self.0.info()
+    }
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Embedding>, EmbedError> {
+        self.1.lock().push(rayon::current_num_threads());
+        self.0.embed(texts)
+    }
+}
+
+/// PEERS.md E6: single texts at once must not fight over cores. Each inference thread is a pool of its own; the time is in `figures` of tests/embed.rs.
+#[tokio::test]
+async fn an_inference_thread_uses_one_core() {
+    let worker = Worker::start(&WorkerConfig { threads: 3, ..WorkerConfig::default() }).unwrap();
+    let threads = Arc::new(Threads(Fake::new("m", Lang::En, 8), parking_lot::Mutex::default()));
+    let model: Arc<dyn Embed> = threads.clone();
+    worker.embed(&model, texts("t", 16), WorkClass::Query).await.unwrap();
+    let seen = threads.1.lock();
+    assert!(!seen.is_empty() && seen.iter().all(|n| *n == 1), "{seen:?}");
 }
