@@ -307,8 +307,11 @@ impl Service {
         };
         let answer = answer.map_err(|e| self.outward(method, e));
         let door = call.door.as_str();
-        count(Counter::Requests, &[door, method, answer.as_ref().map_or_else(|e| e.code.as_str(), |_| "ok")]);
-        observe(Histogram::Request, &[door, method], self.parts.clock.instant().duration_since(began).as_secs_f64());
+        let code = answer.as_ref().map_or_else(|e| e.code.as_str(), |_| "ok");
+        let took = self.parts.clock.instant().duration_since(began);
+        count(Counter::Requests, &[door, method, code]);
+        observe(Histogram::Request, &[door, method], took.as_secs_f64());
+        tracing::debug!(door, method, code, caller = &*call.who.caller, took_us = took.as_micros() as u64, "answered");
         answer
     }
 
