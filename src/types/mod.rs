@@ -7,8 +7,11 @@ pub mod fault;
 pub mod id;
 pub mod lang;
 pub mod manifest;
+pub mod policy;
 pub mod principal;
 pub mod query;
+pub mod request;
+pub mod rules;
 pub mod score;
 pub mod span;
 
@@ -16,6 +19,7 @@ pub use decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Note,
 pub use fault::Fault;
 pub use id::{AgentKey, Namespace};
 pub use lang::Lang;
+pub use policy::Policy;
 pub use manifest::{Capability, Manifest};
 pub use principal::{Grant, Principal};
 pub use query::Query;
