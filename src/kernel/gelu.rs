@@ -4,7 +4,7 @@
 //! Cost: about 18 vector instructions for 16 floats. Not here: the "tanh" approximation, which bge does not use.
 
 use super::Kernel;
-use super::simd::{self, Simd, Task};
+use super::simd::{self, Simd, Task, for_lanes};
 
 /// erf(x/√2) = x·P(x²)/Q(x²) for |x| <= 5.2, where it is 1 in f32. Fitted by iterated weighted least squares so that the error of x·Φ(x) is even.
 const EDGE: f32 = 5.2;
@@ -17,12 +17,12 @@ pub(super) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     let t = s.max(s.min(x, s.splat(EDGE)), s.splat(-EDGE));
     let u = s.mul(t, t);
     let mut p = s.splat(P[0]);
-    for c in P.into_iter().skip(1) {
-        p = s.mul_add(p, u, s.splat(c));
+    for c in &P[1..] {
+        p = s.mul_add(p, u, s.splat(*c));
     }
     let mut q = s.splat(Q[0]);
-    for c in Q.into_iter().skip(1) {
-        q = s.mul_add(q, u, s.splat(c));
+    for c in &Q[1..] {
+        q = s.mul_add(q, u, s.splat(*c));
     }
     let half = s.mul(x, s.splat(0.5));
     s.mul_add(s.mul(half, t), s.mul(p, s.recip(q)), half)
@@ -34,7 +34,9 @@ impl Task for Gelu<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        simd::map(s, self.0, |x| gelu(s, x));
+        let p = self.0.as_mut_ptr();
+        // SAFETY: `for_lanes` stays below the length of the slice.
+        for_lanes!(S, self.0.len(), (i, n) => unsafe { simd::write(s, p, i, n, gelu(s, simd::read(s, p, i, n, 0.0))) });
     }
 }
 

@@ -4,7 +4,7 @@
 //! Cost: three passes over a row that fits the first cache.
 
 use super::Kernel;
-use super::simd::{self, Simd, Task};
+use super::simd::{self, Simd, Task, for_lanes, read, write};
 
 struct Norm<'a> {
     x: &'a mut [f32],
@@ -19,37 +19,32 @@ impl Task for Norm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let width = self.gain.len();
+        let (gain, offset) = (self.gain.as_ptr(), self.offset.as_ptr());
         let mut add = self.add.chunks_exact(width);
         for row in self.x.chunks_exact_mut(width) {
+            let p = row.as_mut_ptr();
+            let mut sum = s.splat(0.0);
+            // SAFETY (all blocks): row, addition, gain and offset have `width` floats, and `for_lanes` stays below that.
             if let Some(add) = add.next() {
-                zip(s, row, add, add, |x, a, _| s.add(x, a));
+                for_lanes!(S, width, (i, n) => unsafe {
+                    let x = s.add(read(s, p, i, n, 0.0), read(s, add.as_ptr(), i, n, 0.0));
+                    sum = s.add(sum, x);
+                    write(s, p, i, n, x);
+                });
+            } else {
+                for_lanes!(S, width, (i, n) => sum = s.add(sum, unsafe { read(s, p, i, n, 0.0) }));
             }
-            let mean = s.sum(simd::fold(s, row, 0.0, s.splat(0.0), |all, x| s.add(all, x))) / width as f32;
-            let centre = s.splat(mean);
-            let var = simd::fold(s, row, mean, s.splat(0.0), |all, x| {
-                let d = s.sub(x, centre);
-                s.mul_add(d, d, all)
+            let mean = s.sum(sum) / width as f32;
+            let (centre, mut var) = (s.splat(mean), s.splat(0.0));
+            for_lanes!(S, width, (i, n) => {
+                let d = s.sub(unsafe { read(s, p, i, n, mean) }, centre);
+                var = s.mul_add(d, d, var);
             });
             let scale = s.splat(1.0 / (s.sum(var) / width as f32 + self.eps).sqrt());
-            zip(s, row, self.gain, self.offset, |x, gain, offset| s.mul_add(s.mul(s.sub(x, centre), scale), gain, offset));
-        }
-    }
-}
-
-/// `row[i] = f(row[i], a[i], b[i])`
-#[inline(always)]
-fn zip<S: Simd>(s: S, row: &mut [f32], a: &[f32], b: &[f32], f: impl Fn(S::V, S::V, S::V) -> S::V) {
-    let n = row.len().min(a.len()).min(b.len());
-    let (whole, rest) = (n - n % S::LANES, n % S::LANES);
-    let (row, a, b) = (row.as_mut_ptr(), a.as_ptr(), b.as_ptr());
-    // SAFETY: all three have at least `n` floats; the loop reads and writes `LANES` at a time below `whole <= n`, then the `rest` up to `n`.
-    unsafe {
-        for i in (0..whole).step_by(S::LANES) {
-            s.store(row.add(i), f(s.load(row.add(i)), s.load(a.add(i)), s.load(b.add(i))));
-        }
-        if rest > 0 {
-            let load = |p: *const f32| s.load_part(p.add(whole), rest, 0.0);
-            s.store_part(row.add(whole), rest, f(load(row), load(a), load(b)));
+            for_lanes!(S, width, (i, n) => unsafe {
+                let x = s.mul(s.sub(read(s, p, i, n, mean), centre), scale);
+                write(s, p, i, n, s.mul_add(x, read(s, gain, i, n, 0.0), read(s, offset, i, n, 0.0)));
+            });
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::Kernel;
 use super::aligned::{Aligned, LINE};
 use super::gelu::gelu;
-use super::simd::{self, Simd, Task};
+use super::simd::{self, Simd, Task, for_lanes, read};
 
 /// Quantised rows: the left side of an 8-bit product.
 #[derive(Default)]
@@ -64,17 +64,40 @@ impl Activations {
     }
 }
 
-/// What happens to the floats before they become bytes.
-enum Before<'a> {
-    /// Column `i` is multiplied by the `i`-th factor.
-    Factors(&'a [f32]),
-    /// GELU; the floats are changed in place.
-    Gelu(&'a mut [f32]),
+/// A row of floats on its way to bytes.
+trait Row {
+    /// The `n` floats from column `i` on; other lanes are 0.
+    ///
+    /// # Safety
+    /// The row has them.
+    unsafe fn at<S: Simd>(&self, s: S, i: usize, n: usize) -> S::V;
+}
+
+/// Floats as they are.
+struct Plain(*const f32);
+
+/// Each float times its factor.
+struct Scaled(*const f32, *const f32);
+
+impl Row for Plain {
+    #[inline(always)]
+    unsafe fn at<S: Simd>(&self, s: S, i: usize, n: usize) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { read(s, self.0, i, n, 0.0) }
+    }
+}
+
+impl Row for Scaled {
+    #[inline(always)]
+    unsafe fn at<S: Simd>(&self, s: S, i: usize, n: usize) -> S::V {
+        // SAFETY: the caller's promise.
+        unsafe { s.mul(read(s, self.0, i, n, 0.0), read(s, self.1, i, n, 0.0)) }
+    }
 }
 
 struct Quantise<'a> {
     x: &'a [f32],
-    before: Before<'a>,
+    factors: &'a [f32],
     out: &'a mut Activations,
 }
 
@@ -82,88 +105,67 @@ impl Task for Quantise<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (rows, width) = (self.out.rows, self.out.width);
-        match self.before {
-            Before::Factors(factors) => {
-                for (row, x) in self.x.chunks_exact(width).take(rows).enumerate() {
-                    let range = range(s, width, |i, n| {
-                        // SAFETY: `range` asks for lanes below `width`, which both slices have.
-                        unsafe { s.mul(read(s, x.as_ptr().add(i), n), read(s, factors.as_ptr().add(i), n)) }
-                    });
-                    self.out.write(s, row, range, |i, n, inverse, zero| {
-                        // SAFETY: as above.
-                        let v = unsafe { s.mul(read(s, x.as_ptr().add(i), n), read(s, factors.as_ptr().add(i), n)) };
-                        s.add(s.round(s.mul(v, inverse)), zero)
-                    });
-                }
-            }
-            Before::Gelu(x) => {
-                for (row, x) in x.chunks_exact_mut(width).take(rows).enumerate() {
-                    let p = x.as_mut_ptr();
-                    let range = range(s, width, |i, n| {
-                        // SAFETY: `range` asks for lanes below `width`, the length of the row.
-                        unsafe {
-                            let v = gelu(s, read(s, p.add(i), n));
-                            if n == S::LANES { s.store(p.add(i), v) } else { s.store_part(p.add(i), n, v) }
-                            v
-                        }
-                    });
-                    self.out.write(s, row, range, |i, n, inverse, zero| {
-                        // SAFETY: as above.
-                        let v = unsafe { read(s, p.add(i), n) };
-                        s.add(s.round(s.mul(v, inverse)), zero)
-                    });
-                }
-            }
+        let width = self.factors.len();
+        for (row, x) in self.x.chunks_exact(width).enumerate() {
+            let x = Scaled(x.as_ptr(), self.factors.as_ptr());
+            let (mut low, mut high) = (s.splat(0.0), s.splat(0.0));
+            for_lanes!(S, width, (i, n) => {
+                // SAFETY: both slices have `width` floats.
+                let v = unsafe { x.at(s, i, n) };
+                low = s.min(low, v);
+                high = s.max(high, v);
+            });
+            self.out.write(s, row, s.bottom(low), s.top(high), &x);
         }
     }
 }
 
-/// Reads `n` floats, all lanes at once where that is allowed.
-///
-/// # Safety
-/// `n` floats can be read at `p`, and `n <= LANES`.
-#[inline(always)]
-unsafe fn read<S: Simd>(s: S, p: *const f32, n: usize) -> S::V {
-    // SAFETY: the caller's promise.
-    unsafe { if n == S::LANES { s.load(p) } else { s.load_part(p, n, 0.0) } }
+struct GeluQuantise<'a> {
+    x: &'a mut [f32],
+    width: usize,
+    out: &'a mut Activations,
 }
 
-/// Smallest and largest of `f` over a row, and 0. `f` gets a column and how many lanes from there belong to the row; the other lanes must be 0.
-#[inline(always)]
-fn range<S: Simd>(s: S, width: usize, f: impl Fn(usize, usize) -> S::V) -> (f32, f32) {
-    let (mut low, mut high) = (s.splat(0.0), s.splat(0.0));
-    let mut i = 0;
-    while i < width {
-        let v = f(i, (width - i).min(S::LANES));
-        low = s.min(low, v);
-        high = s.max(high, v);
-        i += S::LANES;
+impl Task for GeluQuantise<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (row, x) in self.x.chunks_exact_mut(self.width).enumerate() {
+            let p = x.as_mut_ptr();
+            let (mut low, mut high) = (s.splat(0.0), s.splat(0.0));
+            for_lanes!(S, self.width, (i, n) => {
+                // SAFETY: the row has `width` floats.
+                let v = unsafe {
+                    let v = gelu(s, read(s, p, i, n, 0.0));
+                    simd::write(s, p, i, n, v);
+                    v
+                };
+                low = s.min(low, v);
+                high = s.max(high, v);
+            });
+            self.out.write(s, row, s.bottom(low), s.top(high), &Plain(p));
+        }
     }
-    (s.bottom(low), s.top(high))
 }
 
 impl Activations {
-    /// Writes row `row`; `f` gets a column, the lanes that belong to the row, 1/scale and the zero point, and gives whole numbers.
+    /// Writes row `row`, whose floats lie in `low..=high` (0 included).
     #[inline(always)]
-    fn write<S: Simd>(&mut self, s: S, row: usize, (low, high): (f32, f32), f: impl Fn(usize, usize, S::V, S::V) -> S::V) {
+    fn write<S: Simd>(&mut self, s: S, row: usize, low: f32, high: f32, x: &impl Row) {
         let span = high - low;
         let inverse = if span > 0.0 { 255.0 / span } else { 0.0 };
-        let zero = (-low * inverse).round_ties_even();
+        let zero = (-low * inverse + 0.5).floor();
         self.scale[row] = span / 255.0;
         self.zero[row] = zero as i32;
         let (inverse, zero) = (s.splat(inverse), s.splat(zero));
         let (rows, width) = (self.rows, self.width);
         let out = self.data.bytes_mut();
         assert!(row < rows && out.len() >= rows * width.div_ceil(LINE) * LINE);
-        let mut i = 0;
-        while i < width {
-            let v = f(i, (width - i).min(S::LANES), inverse, zero);
+        for_lanes!(S, width, (i, n) => {
             let at = (i / LINE * rows + row) * LINE + i % LINE;
             // SAFETY: `i / LINE < width.div_ceil(LINE)` and `row < rows`, so the row's line is inside `out`; LANES divides LINE, so the lanes stay in it.
-            unsafe { s.store_u8(out.as_mut_ptr().add(at), v) };
-            i += S::LANES;
-        }
+            unsafe { s.store_u8(out.as_mut_ptr().add(at), s.round(s.mul_add(x.at(s, i, n), inverse, zero))) }
+        });
     }
 }
 
@@ -176,7 +178,7 @@ impl Kernel {
         let width = factors.len();
         assert!(width > 0 && x.len() % width == 0, "{} floats in rows of {width}", x.len());
         out.reset(x.len() / width, width);
-        simd::run(self, Quantise { x, before: Before::Factors(factors), out });
+        simd::run(self, Quantise { x, factors, out });
     }
 
     /// Replaces `x` by its GELU and quantises that.
@@ -186,7 +188,7 @@ impl Kernel {
     pub fn gelu_quantise(self, x: &mut [f32], width: usize, out: &mut Activations) {
         assert!(width > 0 && x.len() % width == 0, "{} floats in rows of {width}", x.len());
         out.reset(x.len() / width, width);
-        simd::run(self, Quantise { x: &[], before: Before::Gelu(x), out });
+        simd::run(self, GeluQuantise { x, width, out });
     }
 }
 

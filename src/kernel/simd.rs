@@ -2,7 +2,7 @@
 //!
 //! In: a [`Task`], generic over [`Simd`]. Out: its result, run with the instructions of the kernel asked for.
 //! Invariant: [`run`] enters code for an instruction set only after [`Kernel::usable`] said this CPU has it.
-//! Cost: one branch a task, so give it whole rows. Not here: 8-bit products (`gemm`).
+//! Cost: one branch a task, so give it whole rows. No closures inside: they would be compiled without the instructions. Not here: 8-bit products (`gemm`).
 
 use super::Kernel;
 
@@ -73,37 +73,44 @@ pub(super) fn run<T: Task>(kernel: Kernel, task: T) -> T::Out {
     }
 }
 
-/// Replaces every `x` of a row by `f(x)`.
+/// Reads the `n` floats of a row that start at column `i`, all lanes at once where there are enough; the other lanes are `fill`.
+///
+/// # Safety
+/// `n` floats can be read at `p + i`; `1 <= n <= LANES`.
 #[inline(always)]
-pub(super) fn map<S: Simd>(s: S, row: &mut [f32], f: impl Fn(S::V) -> S::V) {
-    let mut chunks = row.chunks_exact_mut(S::LANES);
-    for chunk in &mut chunks {
-        // SAFETY: the chunk has `LANES` floats.
-        unsafe { s.store(chunk.as_mut_ptr(), f(s.load(chunk.as_ptr()))) }
-    }
-    let rest = chunks.into_remainder();
-    if !rest.is_empty() {
-        // SAFETY: `rest` has fewer than `LANES` floats, and only those are read and written.
-        unsafe { s.store_part(rest.as_mut_ptr(), rest.len(), f(s.load_part(rest.as_ptr(), rest.len(), 0.0))) }
-    }
+pub(super) unsafe fn read<S: Simd>(s: S, p: *const f32, i: usize, n: usize, fill: f32) -> S::V {
+    // SAFETY: the caller's promise.
+    unsafe { if n == S::LANES { s.load(p.add(i)) } else { s.load_part(p.add(i), n, fill) } }
 }
 
-/// Folds a row into one vector; lanes past its end are read as `fill`.
+/// Writes `n` floats at column `i`.
+///
+/// # Safety
+/// `n` floats can be written at `p + i`; `1 <= n <= LANES`.
 #[inline(always)]
-pub(super) fn fold<S: Simd>(s: S, row: &[f32], fill: f32, start: S::V, f: impl Fn(S::V, S::V) -> S::V) -> S::V {
-    let mut all = start;
-    let chunks = row.chunks_exact(S::LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        // SAFETY: the chunk has `LANES` floats.
-        all = f(all, unsafe { s.load(chunk.as_ptr()) });
-    }
-    if !rest.is_empty() {
-        // SAFETY: only the floats of `rest` are read.
-        all = f(all, unsafe { s.load_part(rest.as_ptr(), rest.len(), fill) });
-    }
-    all
+pub(super) unsafe fn write<S: Simd>(s: S, p: *mut f32, i: usize, n: usize, v: S::V) {
+    // SAFETY: the caller's promise.
+    unsafe { if n == S::LANES { s.store(p.add(i), v) } else { s.store_part(p.add(i), n, v) } }
 }
+
+/// `for_lanes!(s, width, (i, n) => body)`: does `body` for columns 0, LANES, 2·LANES … below `width`, `n` being how many lanes from `i` belong to the row.
+/// A macro because a closure would be compiled without the vector instructions of the function around it.
+macro_rules! for_lanes {
+    ($s:ty, $width:expr, ($i:ident, $n:ident) => $body:expr) => {{
+        let width: usize = $width;
+        let mut $i = 0;
+        while $i + <$s>::LANES <= width {
+            let $n = <$s>::LANES;
+            $body;
+            $i += <$s>::LANES;
+        }
+        if $i < width {
+            let $n = width - $i;
+            $body;
+        }
+    }};
+}
+pub(super) use for_lanes;
 
 /// `e^x` for `x <= 88`, relative error below 2e-7; 0 or nearly so below −87.
 #[inline(always)]

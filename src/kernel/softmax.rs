@@ -4,7 +4,7 @@
 //! Cost: three passes over a row that fits the first cache. Not here: masks; texts are never padded.
 
 use super::Kernel;
-use super::simd::{self, Simd, Task};
+use super::simd::{self, Simd, Task, for_lanes};
 
 struct Softmax<'a> {
     x: &'a mut [f32],
@@ -19,12 +19,20 @@ impl Task for Softmax<'_> {
     fn run<S: Simd>(self, s: S) {
         for row in self.x.chunks_mut(self.stride) {
             let (row, rest) = row.split_at_mut(self.width.min(row.len()));
-            let top = s.top(simd::fold(s, row, f32::NEG_INFINITY, s.splat(f32::NEG_INFINITY), |a, b| s.max(a, b)));
-            let (factor, shift) = (s.splat(self.factor), s.splat(-top * self.factor));
-            simd::map(s, row, |x| simd::exp(s, s.mul_add(x, factor, shift)));
-            let sum = s.sum(simd::fold(s, row, 0.0, s.splat(0.0), |a, b| s.add(a, b)));
-            let share = s.splat(1.0 / sum);
-            simd::map(s, row, |x| s.mul(x, share));
+            let (p, width) = (row.as_mut_ptr(), row.len());
+            let (factor, mut top, mut sum) = (s.splat(self.factor), s.splat(f32::NEG_INFINITY), s.splat(0.0));
+            // SAFETY (all three): `for_lanes` stays below the length of the row.
+            for_lanes!(S, width, (i, n) => top = s.max(top, unsafe { simd::read(s, p, i, n, f32::NEG_INFINITY) }));
+            let top = s.splat(s.top(top));
+            for_lanes!(S, width, (i, n) => unsafe {
+                // lanes past the end become e^-87 or less: nothing
+                let x = simd::read(s, p, i, n, f32::MIN / 2.0);
+                let e = simd::exp(s, s.mul(s.sub(x, top), factor));
+                sum = s.add(sum, e);
+                simd::write(s, p, i, n, e);
+            });
+            let share = s.splat(1.0 / s.sum(sum));
+            for_lanes!(S, width, (i, n) => unsafe { simd::write(s, p, i, n, s.mul(simd::read(s, p, i, n, 0.0), share)) });
             rest.fill(0.0);
         }
     }
