@@ -4,6 +4,7 @@
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
 pub mod clock;
+pub mod embed;
 pub mod error;
 pub mod kernel;
 pub mod types;
