@@ -7,6 +7,7 @@
 
 pub mod aligned;
 pub mod detect;
+pub mod dot;
 mod gelu;
 mod gemm;
 #[cfg(target_arch = "x86_64")]
