@@ -15,7 +15,7 @@ pub const NAMES: &[&str] = &[
     "gap_name", "z_name", "gap_description", "z_description", "gap_both", "z_both", "gap_mean", "z_mean", "gap_label", "z_label",
     "gap_dense", "z_dense", "gap_example", "z_example", "gap_examples", "z_examples", "gap_schema", "z_schema", "gap_centred", "z_centred",
     // against the pool of unrelated descriptions, and on the model's absolute scale
-    "pool_mean", "pool_dense", "over_pool", "absolute", "hub",
+    "pool_mean", "pool_dense", "over_pool", "absolute", "hub", "rich",
     // words
     "bm25", "gap_bm25", "z_bm25", "covered", "cov_name", "cov_alias", "cov_description", "cov_example", "cov_tag", "cov_schema",
     "name_covered", "name_run", "name_phrase", "name_grams", "grams", "description_run", "schema_covered", "schema_grams",
@@ -26,7 +26,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Features that come from vectors; the others follow.
-const DENSE: usize = 25;
+const DENSE: usize = 26;
 /// Number of features.
 pub const COUNT: usize = NAMES.len();
 
@@ -50,6 +50,11 @@ impl Column {
             .map(|v| v.map_or((0.0, 0.0), |v| (((v - best) / spread).clamp(-8.0, 0.0), ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0))))
             .collect()
     }
+}
+
+/// How much labelled text a capability has, 0..1: n / (n + 2). Among capabilities of unequal richness the rich ones are nearer to everything.
+fn richness(e: &ArmEvidence) -> f32 {
+    e.count as f32 / (e.count as f32 + 2.0)
 }
 
 fn mean_of(e: &ArmEvidence) -> Option<f32> {
@@ -107,6 +112,8 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
         let (pool_mean, pool_std, pool_best) = used.pool;
         let mut scores = Vec::new();
         let hubs: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| e.hub)).collect();
+        let rich: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| richness(&e))).collect();
+        let rich_mean = rich.iter().sum::<f32>() / rich.len().max(1) as f32;
         let hub_mean = hubs.iter().sum::<f32>() / hubs.len().max(1) as f32;
         for (i, f) in found.iter().enumerate() {
             let Some(e) = evidence(f) else { continue };
@@ -118,6 +125,7 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
             rows[i][22] += ((e.dense - pool_best) / spread).clamp(-8.0, 8.0);
             rows[i][23] += ((e.dense - arm.background.mean) / spread).clamp(-8.0, 12.0);
             rows[i][24] += ((e.hub - hub_mean) / spread).clamp(-6.0, 6.0);
+            rows[i][25] += richness(&e) - rich_mean;
             dense_score[i] = dense_score[i].max(z);
             scores.push(e.dense);
             q_pool = q_pool.max(z);
@@ -200,7 +208,7 @@ mod tests {
 
     #[test]
     fn dense_features_come_first() {
-        assert_eq!(index("hub"), Some(DENSE - 1));
+        assert_eq!(index("rich"), Some(DENSE - 1));
         assert_eq!(index("bm25"), Some(DENSE));
         assert_eq!(index("pool_mean"), Some(20));
         assert_eq!(index("q_agree"), Some(COUNT - 1));
