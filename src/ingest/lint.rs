@@ -52,9 +52,9 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
         }
         let name = crate::types::text::words_of_name(&cap.capability().intent);
         if !name.contains(' ') {
-            let (df, docs) = view.words.df(&name, &visible);
+            let (holders, docs) = view.words.holders(std::slice::from_ref(&name), &visible, u64::MAX);
             if docs > 1 {
-                fact.name_share = Some((df.saturating_sub(1)) as f32 / (docs - 1) as f32);
+                fact.name_share = Some(holders.saturating_sub(1) as f32 / (docs - 1) as f32);
             }
         }
         facts.push(fact);

@@ -46,7 +46,7 @@ impl Ingest {
     pub async fn heartbeat(&self, who: &Principal, key: &AgentKey, beat: Heartbeat) -> Result<AgentState, Error> {
         let record = self.owned(who, key)?;
         let now = self.clock.now_ms();
-        let before = self.views.load().live.get(key).map(|l| (l.status(), l.draining));
+        let before = self.views.load().live.get(key).map(|l| (l.status(), l.draining, l.lease_until_ms));
         if let Some(draining) = beat.draining.filter(|d| *d != record.entry.draining) {
             self.set_draining(key, draining).await?;
         }
@@ -54,8 +54,11 @@ impl Ingest {
         if known.is_none() {
             return Err(Error::not_found("agent"));
         }
-        // load shows with the next refresh; who comes back or drains shows at once
-        let snapshot_is_behind = before.is_none_or(|(status, draining)| status != "live" || beat.draining.is_some_and(|d| d != draining));
+        // load shows with the next refresh; who comes back, drains, or would run out before the next refresh shows at once
+        let soon = record.entry.manifest.ttl.map_or(0, |ttl| i64::try_from(ttl.as_millis() / 4).unwrap_or(0)).min(5_000);
+        let snapshot_is_behind = before.is_none_or(|(status, draining, until)| {
+            status != "live" || beat.draining.is_some_and(|d| d != draining) || until.is_some_and(|u| u - now <= soon)
+        });
         if snapshot_is_behind {
             self.refresh_live();
         }
