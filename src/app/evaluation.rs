@@ -13,7 +13,7 @@ use std::io::Write;
 /// Runs an evaluation.
 pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exit, Failure> {
     let EvalCommand::Run(args) = command;
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut, ..Rules::default() })?;
+    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
     if !read.faults.is_empty() {
         for fault in read.faults.iter().take(20) {
             say(&format!("warning: {fault}"));

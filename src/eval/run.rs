@@ -148,10 +148,10 @@ impl Bench {
             dense: DenseConfig::default(),
             words: LexConfig::default(),
             config: IngestConfig {
-                rules: Rules { long: Long::Cut, ..Rules::default() },
+                rules: Rules { long: Long::Cut },
                 lenient_schemas: true,
                 lint: false,
-                agents_per_owner: 0,
+                ..IngestConfig::default()
             },
         };
         let (views, ingest) = ingest::start(boot).await?;

@@ -138,7 +138,7 @@ pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &m
         })
         .collect();
     for (r, reach) in ranked.drain(..).zip(group_reach) {
-        keyed.push((tier(r.item), reach, dice.next(), r));
+        keyed.push((tier(r.item), reach, dice.roll(), r));
     }
     let mut out = Vec::with_capacity(keyed.len());
     for level in 0..4 {
