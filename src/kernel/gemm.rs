@@ -5,9 +5,9 @@
 //! and while a panel is used the next one is fetched: weights stream through once. Cost: `rows · outputs · inputs` multiply-adds, up to 128 a cycle.
 
 use super::Kernel;
+use super::aligned::LINE;
 use super::panel::{PANEL, Weights};
 use super::quant::Activations;
-use super::aligned::LINE;
 use std::ops::Range;
 
 /// Where a block of rows meets a panel.
@@ -78,7 +78,7 @@ impl Kernel {
     pub fn gemm(self, a: &Activations, w: &Weights, outputs: Range<usize>, out: &mut [f32], stride: usize) {
         let (rows, width) = (a.rows(), outputs.len());
         assert!(a.width() == w.inputs(), "{} columns for {} inputs", a.width(), w.inputs());
-        assert!(outputs.start % PANEL == 0 && outputs.end % PANEL == 0 && outputs.end <= w.width(), "outputs {outputs:?} of {}", w.width());
+        assert!(outputs.start.is_multiple_of(PANEL) && outputs.end.is_multiple_of(PANEL) && outputs.end <= w.width(), "outputs {outputs:?} of {}", w.width());
         if rows == 0 || width == 0 {
             return;
         }

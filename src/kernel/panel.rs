@@ -47,7 +47,7 @@ impl Weights {
     /// If the lengths don't fit.
     pub fn pack(bytes: &[i8], scale: &[f32], bias: &[f32]) -> Self {
         let n = scale.len();
-        assert!(n > 0 && n == bias.len() && bytes.len() % n == 0 && !bytes.is_empty(), "{} bytes for {n} outputs", bytes.len());
+        assert!(n > 0 && n == bias.len() && bytes.len().is_multiple_of(n) && !bytes.is_empty(), "{} bytes for {n} outputs", bytes.len());
         let k = bytes.len() / n;
         let mut data = Aligned::zeroed(packed_bytes(n, k));
         let out = data.bytes_mut();
@@ -63,7 +63,11 @@ impl Weights {
 
     /// From bytes that were packed before ([`Weights::packed`]); `None` when the lengths don't fit.
     pub fn from_packed(outputs: usize, inputs: usize, data: Aligned, scale: &[f32], bias: &[f32]) -> Option<Self> {
-        let fits = outputs > 0 && inputs > 0 && scale.len() == outputs && bias.len() == outputs && data.bytes().len() == packed_bytes(outputs, inputs);
+        let fits = outputs > 0
+            && inputs > 0
+            && scale.len() == outputs
+            && bias.len() == outputs
+            && data.bytes().len() == packed_bytes(outputs, inputs);
         fits.then(|| Self::assemble(outputs, inputs, data, scale, bias))
     }
 
