@@ -1,8 +1,9 @@
 """Fits the confidence from feature dumps of `reach eval run --features` (made with the fusion weights that are shipped).
 
-Usage: fit_confidence.py OUT.json DUMP.jsonl … [--leave-out]
+Usage: fit_confidence.py OUT.json DUMP.jsonl … [--fusion src/route/weights/fusion.json]
+With --fusion the list is ordered anew by those weights, so that one dump serves both fits.
 Two logistic heads over the features of the whole list: the best candidate is right (out of scope = wrong), and any candidate is right. Every situation
-counts the same. --leave-out prints calibration error, AUROC and what the operating point gives on each situation with its family left out.
+counts the same. It prints calibration error, AUROC and what the operating point gives on each situation with its family left out.
 The operating point is chosen on the left-out probabilities: `auto` where every situation keeps the stated precision, `suggest` where in-scope requests
 answered `none` stay under the stated share. Needs numpy and scipy. Use train and dev queries only.
 """
@@ -14,15 +15,52 @@ from fit_fusion import family
 AIM_PRECISION, AIM_NONE = 0.92, 0.03
 
 
-def read(path):
+LEFT_OUT = {"fleet_z", "q_fleet", "q_examples", "q_schema", "q_words", "q_known"}  # the first can't be had for another order of the list; the others carry a set's make-up, not evidence
+
+
+def reorder(q, head, fusion):
+    """Items by the new weights, and the features of the confidence for that order."""
+    place = [head["features"].index(n) for n in fusion["features"]]
+    model = fusion["members"][0]["model"]
+    w = np.array(model["weights"]) / np.array(model["scale"]) / fusion["temperature"]
+    items = q["items"]
+    x = np.array([i["x"] for i in items])
+    score = x[:, place] @ w
+    order = np.argsort(-score, kind="stable")
+    old, new = items[0]["x"], items[order[0]]["x"]
+    distinct, seen = [], set()
+    for i in order:
+        if items[i]["folded"] not in seen:
+            seen.add(items[i]["folded"]); distinct.append(score[i])
+    e = np.exp(np.array(distinct) - distinct[0]); p = e / e.sum()
+    share = lambda k: p[k] if k < len(p) else 0.0
+    at = {n: k for k, n in enumerate(head["features"])}
+    out = dict(zip(head["confidence"], q["confidence"]))
+    for n in out:
+        if n in at:
+            out[n] = new[at[n]]
+    out["fused"] = float(np.clip(distinct[0], -30, 30))
+    out["lead"] = float(np.clip(distinct[0] - distinct[1], 0, 12)) if len(distinct) > 1 else 12.0
+    out["share_1"], out["share_2"], out["share_3"] = share(0), share(1), share(2)
+    out["entropy"] = float(-(p[p > 1e-9] * np.log(p[p > 1e-9])).sum())
+    out["talk"] = float(np.clip(out["talk"] + new[at["absolute"]] - old[at["absolute"]], -8, 8))
+    q["items"] = [items[i] for i in order]
+    q["confidence"] = [out[n] for n in head["confidence"]]
+
+
+def read(path, fusion=None):
     with open(path, encoding="utf-8") as f:
-        names = json.loads(next(f))["confidence"]
+        head = json.loads(next(f))
+        keep = [i for i, n in enumerate(head["confidence"]) if n not in LEFT_OUT]
+        names = [head["confidence"][i] for i in keep]
         x, right, scope, held, named = [], [], [], [], []
         for line in f:
             q = json.loads(line)
             if not q["items"]:
                 continue
-            x.append(q["confidence"])
+            if fusion:
+                reorder(q, head, fusion)
+            x.append([q["confidence"][i] for i in keep])
             right.append(q["items"][0]["right"])
             scope.append(q["in_scope"] and any(i["right"] for i in q["items"]))
             held.append(any(i["right"] for i in q["items"][:5]))
@@ -65,9 +103,10 @@ def auroc(p, y):
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()
-    ap.add_argument("out"); ap.add_argument("dumps", nargs="+"); ap.add_argument("--leave-out", action="store_true")
+    ap.add_argument("out"); ap.add_argument("dumps", nargs="+"); ap.add_argument("--fusion")
     a = ap.parse_args()
-    data = {p: read(p) for p in a.dumps}
+    fusion = json.load(open(a.fusion)) if a.fusion else None
+    data = {p: read(p, fusion) for p in a.dumps}
     out_of = {}
     for p, d in data.items():
         others = [o for q, o in data.items() if family(q) != family(p)] or [d]
