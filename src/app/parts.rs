@@ -96,7 +96,7 @@ impl Parts {
         let boot = Boot {
             store: store.clone(),
             models: models.clone(),
-            schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::new(&config.schemas.allow_urls)),
+            schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::below(&config.schemas.allow_urls)),
             clock: clock.clone(),
             policy: config.policy.clone(),
             dense: DenseConfig {

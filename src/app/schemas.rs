@@ -15,7 +15,7 @@ pub struct WebSchemas {
 
 impl WebSchemas {
     /// A fetcher for `allowed` beginnings; nothing when there is none.
-    pub fn new(allowed: &[String]) -> Option<Arc<dyn Fetch>> {
+    pub fn below(allowed: &[String]) -> Option<Arc<dyn Fetch>> {
         (!allowed.is_empty()).then(|| Arc::new(Self { allowed: allowed.to_vec() }) as Arc<dyn Fetch>)
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let web = WebSchemas { allowed: vec!["https://schemas.example.com".into(), "http://127.0.0.1:9/a/".into()] };
         assert!(web.allows("https://schemas.example.com/x.json") && web.allows("http://127.0.0.1:9/a/b"));
         assert!(!web.allows("https://schemas.example.com.evil.org/x") && !web.allows("http://127.0.0.1:9/b") && !web.allows("http://127.0.0.1:90/a/"));
-        assert!(WebSchemas::new(&[]).is_none());
+        assert!(WebSchemas::below(&[]).is_none());
         assert!(web.fetch("https://other.example.com/x", 10).unwrap_err().contains("allow_urls"));
     }
 }
