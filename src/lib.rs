@@ -4,5 +4,6 @@
 //! `docs/ARCHITECTURE.md` is the map; the layers named there are enforced by `tests/layers.rs`.
 
 pub mod clock;
+pub mod dispatch;
 pub mod error;
 pub mod types;

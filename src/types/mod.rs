@@ -3,10 +3,13 @@
 //! Not here: anything that reads a clock, a file, a socket or a model.
 
 pub mod decision;
+pub mod envelope;
 pub mod fault;
 pub mod id;
 pub mod lang;
 pub mod manifest;
+pub mod message;
+pub mod outbound;
 pub mod principal;
 pub mod query;
 pub mod request;
@@ -14,10 +17,12 @@ pub mod score;
 pub mod span;
 
 pub use decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Note, Term};
+pub use envelope::{Envelope, ReachId, SubmitRequest};
 pub use fault::Fault;
 pub use id::{AgentKey, Namespace};
 pub use lang::Lang;
 pub use manifest::{Capability, Manifest};
+pub use message::{Head, Message, State};
 pub use principal::{Grant, Principal};
 pub use query::Query;
 pub use score::{Cosine, Probability};
