@@ -171,6 +171,12 @@ impl Breaker {
         None
     }
 
+    /// Forgets calls that are out: their results will not come (messages were given up in bulk).
+    pub fn abandon(&mut self) {
+        self.probe_out = false;
+        self.epoch += 1;
+    }
+
     fn trip(&mut self, now_ms: i64) -> BreakerState {
         self.epoch += 1;
         self.state = BreakerState::Tripped;

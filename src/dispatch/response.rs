@@ -266,7 +266,8 @@ mod tests {
         #[test]
         fn an_object_in_chatter_is_found(before in "[a-z ,.]{0,20}", n in any::<i32>(), after in "[a-z ,.]{0,20}") {
             let json = format!("{{\"n\": {n}}}");
-            prop_assert_eq!(find_json(&format!("{before}{json}{after}")), Some(json.as_str()));
+            let text = format!("{before}{json}{after}");
+            prop_assert_eq!(find_json(&text), Some(json.as_str()));
         }
     }
 }

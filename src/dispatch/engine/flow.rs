@@ -378,6 +378,7 @@ impl Engine {
         for lane in self.lanes.values_mut() {
             lane.queue = crate::dispatch::priority::ClassQueue::default();
             lane.retries = 0;
+            lane.breaker.abandon();
             while lane.calls.in_flight() > 0 {
                 lane.calls.give_back();
             }
