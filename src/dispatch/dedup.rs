@@ -8,33 +8,13 @@
 
 use crate::types::Envelope;
 use crate::types::envelope::{ReachId, Source};
+pub use crate::types::stored::{KEEP_MS, Scope};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How long a key outlives its message, milliseconds.
-pub const KEEP_MS: i64 = 3_600_000;
 /// Keys of one caller that are remembered at once.
 pub const QUOTA: usize = 1_000_000;
-
-/// What a key is unique in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope {
-    /// Tenant and caller; a key of somebody else is another key.
-    pub owner: Arc<str>,
-    /// The intent for an idempotency key, nothing for a message id.
-    pub intent: Arc<str>,
-    /// The key.
-    pub key: Arc<str>,
-}
-
-/// Tenant and caller in one text.
-pub fn owner(envelope: &Envelope) -> Arc<str> {
-    match &envelope.principal.tenant {
-        Some(tenant) => Arc::from(format!("{tenant}\u{1f}{}", envelope.principal.caller)),
-        None => envelope.principal.caller.clone(),
-    }
-}
 
 /// The scope of the idempotency key, if there is one. A replay is a delivery of its own and has none.
 pub fn key_scope(envelope: &Envelope) -> Option<Scope> {
@@ -44,12 +24,13 @@ pub fn key_scope(envelope: &Envelope) -> Option<Scope> {
         (None, Some(target)) => Arc::from(target.to_string()),
         (None, None) => Arc::from(""),
     };
-    Some(Scope { owner: owner(envelope), intent: Arc::from(format!("key\u{1f}{intent}")), key })
+    Some(Scope { owner: envelope.owner(), intent: Arc::from(format!("key\u{1f}{intent}")), key })
 }
 
-/// The scope of the message id. A replay keeps the id of its message and is not compared.
+/// The scope of the message id, if the caller chose one. A replay keeps the id of its message and is not compared.
 pub fn id_scope(envelope: &Envelope) -> Option<Scope> {
-    (envelope.source == Source::Client).then(|| Scope { owner: owner(envelope), intent: Arc::from("id"), key: envelope.message_id.clone() })
+    let chosen = envelope.source == Source::Client && !envelope.has_own_id();
+    chosen.then(|| Scope { owner: envelope.owner(), intent: Arc::from("id"), key: envelope.message_id.clone() })
 }
 
 /// What a message asks for, in 32 bytes: recipient, text and payload, the order of keys in objects aside.

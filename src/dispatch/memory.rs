@@ -3,7 +3,7 @@
 //! It can fail on purpose: refuse, fail before a write, fail *after* it (written but not acknowledged), lose everything since the last sync.
 //! Invariant: acknowledged ⇒ there. Cost: maps; listing walks everything. Not here: durability.
 
-use crate::dispatch::dedup::{self, Scope, Seen, Window};
+use crate::dispatch::dedup::{Scope, Seen, Window};
 use crate::dispatch::port::{Filter, MessageStore, Page, Pending, Retention, StoreError, Write, Wrote};
 use crate::types::envelope::ReachId;
 use crate::types::message::{Entry, Message, State};
@@ -108,7 +108,7 @@ impl Inner {
                 }
                 self.order += 1;
                 self.by_order.insert(self.order, id);
-                self.newest.insert((dedup::owner(&message.envelope), message.envelope.message_id.clone()), id);
+                self.newest.insert((message.envelope.owner(), message.envelope.message_id.clone()), id);
                 self.scopes.extend(scopes.into_iter().map(|s| (s, id)));
                 if message.head.state.is_terminal() {
                     self.window.ended(message.head.updated_ms, id);
@@ -136,7 +136,7 @@ pub fn matches(m: &Message, f: &Filter) -> bool {
     let seen = match (&f.owner, &f.namespaces) {
         (None, None) => true,
         (owner, spaces) => {
-            owner.as_ref().is_some_and(|o| *o == dedup::owner(&m.envelope))
+            owner.as_ref().is_some_and(|o| *o == m.envelope.owner())
                 || spaces.as_ref().is_some_and(|s| m.head.agent.as_ref().is_some_and(|a| s.contains(&a.namespace)))
         }
     };

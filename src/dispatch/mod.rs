@@ -19,5 +19,7 @@ pub mod port;
 pub mod priority;
 pub mod response;
 pub mod retry;
+#[cfg(test)]
+mod sim;
 pub mod state;
 pub mod timeouts;

@@ -5,86 +5,19 @@
 //! whose `from_seq` is not the stored one changes nothing; after an I/O error it refuses until it is opened again.
 //! [`NextTarget`] = the matcher as the dispatcher sees it. Not here: implementations.
 
-use crate::dispatch::dedup::{self, Scope};
+use crate::dispatch::dedup;
 use crate::dispatch::limit;
 use crate::dispatch::state::{self, Refused};
 use crate::error::{Code, Error};
 use crate::types::envelope::{Envelope, ReachId, Source};
 use crate::types::manifest::{RateLimit, Retry};
-use crate::types::message::{DeadTag, Entry, Event, Head, Message, State};
-use crate::types::{AgentKey, Decision, Namespace};
+use crate::types::message::{Entry, Event, Message, State};
+pub use crate::types::stored::{Filter, Page, Retention, Scope, Write, Wrote};
+use crate::types::{AgentKey, Decision};
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// One change of one message.
-#[derive(Clone, Debug)]
-pub enum Write {
-    /// A new message with its first log entries. Refused when a key of it is taken.
-    Submit {
-        /// The message after these entries.
-        message: Message,
-        /// Entries from the first on.
-        log: Vec<Entry>,
-        /// Keys it claims.
-        scopes: Vec<Scope>,
-        /// What it asks for (see `dedup::digest`).
-        digest: [u8; 32],
-    },
-    /// A change of a known message.
-    Record {
-        /// Which.
-        id: ReachId,
-        /// `head.seq` before the change.
-        from_seq: u32,
-        /// Head after it.
-        head: Head,
-        /// The new entries.
-        log: Vec<Entry>,
-    },
-}
-
-impl Write {
-    /// The message it changes.
-    pub fn id(&self) -> ReachId {
-        match self {
-            Self::Submit { message, .. } => message.id(),
-            Self::Record { id, .. } => *id,
-        }
-    }
-
-    /// The head after it.
-    pub fn head(&self) -> &Head {
-        match self {
-            Self::Submit { message, .. } => &message.head,
-            Self::Record { head, .. } => head,
-        }
-    }
-
-    /// The new entries.
-    pub fn log(&self) -> &[Entry] {
-        match self {
-            Self::Submit { log, .. } | Self::Record { log, .. } => log,
-        }
-    }
-}
-
-/// What became of a write.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Wrote {
-    /// Durable.
-    Stored,
-    /// The same thing was submitted before; this is it. Nothing was written.
-    Existing(Box<Message>),
-    /// The key belongs to another body. Nothing was written.
-    Conflict(ReachId),
-    /// The caller has too many keys. Nothing was written.
-    Quota,
-    /// The message is not where the write expected it. Nothing was written.
-    Moved,
-}
 
 /// The store can't do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,57 +33,6 @@ pub enum StoreError {
 impl From<StoreError> for Error {
     fn from(e: StoreError) -> Self {
         Error::overloaded(e.to_string(), Duration::from_secs(1))
-    }
-}
-
-/// Which messages to list. Every given part must hold.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
-    /// Sent by this tenant and caller (see `dedup::owner`), or handled by an agent of one of `namespaces`; everything when both are `None`.
-    pub owner: Option<Arc<str>>,
-    /// Namespaces whose agents' messages are seen too.
-    pub namespaces: Option<Vec<Namespace>>,
-    /// In this state.
-    pub state: Option<State>,
-    /// At this agent.
-    pub agent: Option<AgentKey>,
-    /// Taken in at or after, milliseconds since the epoch.
-    pub since_ms: Option<i64>,
-    /// Taken in before.
-    pub until_ms: Option<i64>,
-    /// Carries this business tag.
-    pub tag: Option<(String, String)>,
-    /// Given up for this reason.
-    pub dead_tag: Option<DeadTag>,
-    /// Cursor of the page before.
-    pub after: Option<i64>,
-    /// Page size, 1..=1000.
-    pub limit: usize,
-}
-
-/// A page of messages, newest first.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Page {
-    /// Messages.
-    pub messages: Vec<Message>,
-    /// Cursor of the next page, absent at the end.
-    pub next: Option<i64>,
-}
-
-/// How long ended messages stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retention {
-    /// Ended messages, from their end, milliseconds; an hour at least, so that a result can be asked for.
-    pub keep_ms: i64,
-    /// Dead letters, from their end, milliseconds.
-    pub keep_dead_ms: i64,
-    /// Most ended messages at once; the oldest beyond go first, never before their hour is over.
-    pub most: u64,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Self { keep_ms: 24 * 3_600_000, keep_dead_ms: 7 * 24 * 3_600_000, most: 5_000_000 }
     }
 }
 

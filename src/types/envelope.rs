@@ -328,6 +328,19 @@ impl Envelope {
         self.timestamp_ms.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX))
     }
 
+    /// Tenant and caller in one text: whose message it is.
+    pub fn owner(&self) -> Arc<str> {
+        match &self.principal.tenant {
+            Some(tenant) => Arc::from(format!("{tenant}\u{1f}{}", self.principal.caller)),
+            None => self.principal.caller.clone(),
+        }
+    }
+
+    /// Whether the message id is the reach id: the caller chose none.
+    pub fn has_own_id(&self) -> bool {
+        self.message_id.len() == 32 && self.message_id.parse() == Ok(self.reach_id)
+    }
+
     /// The key that an agent sees: unique to a message and to why it is delivered, so that a replay runs again but a retry does not.
     pub fn agent_key(&self) -> String {
         match self.source {

@@ -17,6 +17,7 @@ pub mod request;
 pub mod rules;
 pub mod score;
 pub mod span;
+pub mod stored;
 
 pub use decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Note, Term};
 pub use envelope::{Envelope, ReachId, SubmitRequest};
