@@ -23,8 +23,6 @@ pub struct PickOptions<'a> {
     pub k: usize,
     /// Seed of the dice.
     pub seed: u64,
-    /// Whether the fallback agent may take it.
-    pub fallback: bool,
 }
 
 fn floor_cut<'a>(ranked: Vec<Ranked<'a>>, point: &OperatingPoint) -> Vec<(Ranked<'a>, bool)> {
@@ -116,7 +114,7 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
 
     let mut reasons = Vec::new();
     let margin = margin_of(&kept);
-    let (kind, confidence) = judge(list, &kept, &point, margin, &mut reasons);
+    let (kind, confidence) = judge(list, policy, &kept, &point, margin, &mut reasons);
     let mut decision = Decision {
         decision_id: String::new(),
         kind,
@@ -143,7 +141,7 @@ fn margin_of(kept: &[(Ranked<'_>, bool)]) -> f32 {
     first.item.similarity - next
 }
 
-fn judge(list: &Shortlist, kept: &[(Ranked<'_>, bool)], point: &OperatingPoint, margin: f32, reasons: &mut Vec<Note>) -> (DecisionKind, f32) {
+fn judge(list: &Shortlist, policy: &Policy, kept: &[(Ranked<'_>, bool)], point: &OperatingPoint, margin: f32, reasons: &mut Vec<Note>) -> (DecisionKind, f32) {
     let facts = &list.facts;
     let Some((first, under)) = kept.first() else {
         reasons.push(Note::new(
@@ -179,7 +177,13 @@ fn judge(list: &Shortlist, kept: &[(Ranked<'_>, bool)], point: &OperatingPoint, 
         return (DecisionKind::Auto, first.item.similarity.max(0.95));
     }
 
-    let confidence = facts.confidence;
+    // the confidence was computed for the most similar candidate; whoever was ranked before it is worth what it is itself
+    let semantic_best = list.items.first().map(|i| &i.folded);
+    let confidence = if semantic_best == Some(&first.item.folded) {
+        facts.confidence
+    } else {
+        facts.confidence.min(first.item.similarity + rank::history_gain(first.item, policy))
+    };
     if facts.in_scope < point.suggest {
         reasons.push(Note::new("out_of_scope", format!("probability {:.2} that anybody here can do this, below {:.2}", facts.in_scope, point.suggest)));
         return (DecisionKind::None, confidence);
@@ -221,7 +225,7 @@ mod tests {
 
     fn decide_with(items: Vec<Item>, confidence: f32, in_scope: f32, policy: &Policy) -> Decision {
         let list = Shortlist { items, facts: QueryFacts { confidence, in_scope, calibrated: true, ..Default::default() }, ..Default::default() };
-        pick(&list, policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1, fallback: true })
+        pick(&list, policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 })
     }
 
     #[test]
@@ -257,7 +261,7 @@ mod tests {
         second.named = Some(Named::InText);
         assert_eq!(decide(vec![named.clone(), second], 0.4, 0.4).kind, DecisionKind::Suggest);
         let list = Shortlist { items: vec![named], facts: QueryFacts { negated: true, ..Default::default() }, ..Default::default() };
-        let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1, fallback: true });
+        let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 });
         assert_eq!(d.kind, DecisionKind::Suggest);
     }
 

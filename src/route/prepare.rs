@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::types::decision::Note;
 use crate::types::fault::Fault;
-use crate::types::id::{AgentKey, Namespace, is_agent_id};
+use crate::types::id::{AgentKey, Namespace, parse_agent};
 use crate::types::lang::Lang;
 use crate::types::manifest::Attribute;
 use crate::types::principal::Principal;
@@ -32,22 +32,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { text_chars: 8192, k_max: 50, list_max: 100, payload_bytes: 2 * 1024 * 1024 }
     }
-}
-
-/// Reads `[domain:]namespace/agent_id`; the last `/` separates the two.
-pub fn parse_agent(text: &str) -> Result<AgentKey, String> {
-    let expected = "an agent as \"namespace/agent_id\"";
-    let (domain, rest) = match text.split_once(':') {
-        Some((domain, rest)) if is_agent_id(domain) => (domain, rest),
-        Some(_) => return Err(expected.into()),
-        None => ("local", text),
-    };
-    let (namespace, agent_id) = rest.rsplit_once('/').ok_or(expected)?;
-    let namespace = Namespace::new(namespace).map_err(|e| format!("{expected}, the namespace made of {e}"))?;
-    if !is_agent_id(agent_id) {
-        return Err(expected.into());
-    }
-    Ok(AgentKey { domain: Arc::from(domain), namespace, agent_id: Arc::from(agent_id) })
 }
 
 fn agents(list: &[String], field: &str, max: usize, faults: &mut Vec<Fault>) -> Vec<AgentKey> {
@@ -172,6 +156,7 @@ pub fn prepare(principal: &Principal, request: &ResolveRequest, local: bool, lim
         text: Arc::from(words),
         lang: Lang::of(words),
         vectors: Vec::new(),
+        parts: Vec::new(),
         capability,
         payload: request.payload.clone(),
         principal: who,

@@ -80,7 +80,7 @@ pub fn terms(item: &Item, preset: &Preset, policy: &Policy) -> Vec<Term> {
         push("preferred", policy.bonus.preferred, 1.0);
     }
     if item.cooccurrence > 0.0 {
-        push("cooccurrence", policy.bonus.cooccurrence, item.cooccurrence.min(1.0) * item.similarity.max(0.2));
+        push("cooccurrence", preset.weights.semantic.max(0.1), history_gain(item, policy));
     }
     if item.tenant > 0.0 {
         push("tenant", policy.bonus.tenant, item.tenant.min(1.0));
@@ -96,10 +96,15 @@ pub fn total(terms: &[Term]) -> f32 {
     terms.iter().map(|t| t.weight * t.value).sum()
 }
 
-/// Similarity as ordering sees it: what shared history may add is bounded, so that it never overrides a clear semantic winner.
+/// What shared history adds to the similarity: similarity × history, bounded, so that it never overrides a clear semantic winner.
+pub fn history_gain(item: &Item, policy: &Policy) -> f32 {
+    (item.similarity * policy.bonus.cooccurrence * item.cooccurrence.clamp(0.0, 1.0)).min(policy.bonus.cooccurrence_cap)
+}
+
+/// Similarity as ordering sees it.
 fn reach(item: &Item, policy: &Policy) -> f32 {
     let bonus = if item.preferred { policy.bonus.preferred } else { 0.0 };
-    item.similarity + bonus + policy.bonus.cooccurrence * item.cooccurrence.min(1.0) * item.similarity.max(0.2)
+    item.similarity + bonus + history_gain(item, policy)
 }
 
 /// Ranks a shortlist: rules that force first, then names in the query, then the rest.

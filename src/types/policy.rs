@@ -80,15 +80,17 @@ pub struct Preset {
 pub struct Bonus {
     /// A preferred agent.
     pub preferred: f32,
-    /// Largest effect of shared history.
+    /// How much shared history multiplies the similarity by, at most (a caller all of whose work goes to one capability).
     pub cooccurrence: f32,
+    /// Largest similarity that shared history may add.
+    pub cooccurrence_cap: f32,
     /// Same tenant or domain.
     pub tenant: f32,
 }
 
 impl Default for Bonus {
     fn default() -> Self {
-        Self { preferred: 0.1, cooccurrence: 0.1, tenant: 0.02 }
+        Self { preferred: 0.1, cooccurrence: 3.0, cooccurrence_cap: 0.3, tenant: 0.02 }
     }
 }
 

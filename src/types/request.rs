@@ -3,7 +3,7 @@
 use crate::types::fault::Fault;
 use crate::types::id::AgentKey;
 use crate::types::manifest::{Attribute, Manifest};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,0 +1,132 @@
+//! What the words say about one capability, beyond a score: inputs for whoever weighs the arms.
+
+use super::Field;
+use super::bound::{Bound, share};
+use super::part::LexPart;
+use crate::index::stack::Part;
+use crate::index::text::TokenKind;
+
+/// Evidence of the words for one capability. All shares are 0..=1 and 0 where there is nothing to share.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LexEvidence {
+    /// The score a search gives it. ≥ 0.
+    pub bm25: f32,
+    /// Share of the query's mass (rarity of its words) that stands anywhere in the capability.
+    pub covered: f32,
+    /// The same by field, in the order of [`Field::ALL`].
+    pub by_field: [f32; 6],
+    /// Largest share of a name's words (name or alias) that stand in the query.
+    pub name_covered: f32,
+    /// Most words of a name that stand in the query side by side in that order.
+    pub name_run: u32,
+    /// [`LexEvidence::name_run`] against the length of that name: 1 means that the whole name stands in the query.
+    pub name_run_share: f32,
+    /// Most words of the description that stand in the query side by side in that order.
+    pub description_run: u32,
+    /// Whether a whole name or alias of two words or more stands in the query, or one of a single word is the whole query.
+    pub name_phrase: bool,
+    /// Share of a name's pairs of characters that stand in the query: survives typos.
+    pub name_grams: f32,
+    /// Share of the query's pairs of characters that stand in the capability.
+    pub grams: f32,
+}
+
+impl LexEvidence {
+    /// Share of the query's mass that one field covers.
+    pub fn field(&self, field: Field) -> f32 {
+        self.by_field.get(field as usize).copied().unwrap_or_default()
+    }
+}
+
+impl Bound<'_> {
+    /// Evidence for a slot; nothing if it is not there or not visible.
+    pub fn evidence(&self, slot: u32) -> Option<LexEvidence> {
+        let (at, doc) = self.stack.find(slot)?;
+        let part: &LexPart = &self.stack.parts.get(at)?.part;
+        if !self.visible.contains(part.layout().class_of(doc)) {
+            return None;
+        }
+        let mut evidence = LexEvidence { bm25: self.score(at, doc), ..LexEvidence::default() };
+        let mut covered = 0.0;
+        let mut by_field = [0f32; 6];
+        for (term, of) in self.terms.iter().zip(&self.query.terms) {
+            let Some(Some(id)) = term.ids.get(at) else { continue };
+            if of.kind != TokenKind::Word || term.weight == 0.0 {
+                continue;
+            }
+            let fields = part.fields(doc, *id);
+            if fields != 0 {
+                covered += term.weight;
+            }
+            for (sum, _) in by_field.iter_mut().zip(Field::ALL).filter(|(_, f)| fields & f.bit() != 0) {
+                *sum += term.weight;
+            }
+        }
+        evidence.covered = share(covered, self.mass());
+        evidence.by_field = by_field.map(|sum| share(sum, self.mass()));
+        let asked: Vec<u32> =
+            self.query.words.iter().map(|w| self.terms.get(*w as usize).and_then(|t| *t.ids.get(at)?).unwrap_or(u32::MAX)).collect();
+        let mut sorted: Vec<(u32, usize)> = asked.iter().copied().zip(0..).filter(|(id, _)| *id != u32::MAX).collect();
+        sorted.sort_unstable();
+        for name in part.names(doc) {
+            let there = name.iter().filter(|id| sorted.binary_search_by_key(*id, |(asked, _)| *asked).is_ok()).count();
+            let run = longest_run(name, &asked, &sorted);
+            evidence.name_covered = evidence.name_covered.max(there as f32 / name.len() as f32);
+            evidence.name_run = evidence.name_run.max(run as u32);
+            evidence.name_run_share = evidence.name_run_share.max(run as f32 / name.len() as f32);
+            evidence.name_phrase |= run == name.len() && (run > 1 || asked.len() == 1);
+        }
+        evidence.description_run = longest_run(part.description(doc), &asked, &sorted) as u32;
+        let (names, all) = part.grams(doc);
+        evidence.name_grams = share(common(names, &self.query.grams) as f32, names.len() as f32);
+        evidence.grams = share(common(all, &self.query.grams) as f32, self.query.grams.len() as f32);
+        Some(evidence)
+    }
+}
+
+/// Longest stretch of `text` that stands in `asked` in the same order. `sorted`: the numbers of `asked` with their places, ascending.
+fn longest_run(text: &[u32], asked: &[u32], sorted: &[(u32, usize)]) -> usize {
+    let mut longest = 0;
+    for (from, id) in text.iter().enumerate() {
+        let first = sorted.partition_point(|(asked, _)| asked < id);
+        for (_, place) in sorted.iter().skip(first).take_while(|(asked, _)| asked == id) {
+            // only where a run begins
+            if from > 0 && *place > 0 && text.get(from - 1) == asked.get(place - 1) {
+                continue;
+            }
+            let run = text.iter().skip(from).zip(asked.iter().skip(*place)).take_while(|(a, b)| a == b).count();
+            longest = longest.max(run);
+        }
+    }
+    longest
+}
+
+/// Number of values that two ascending lists share.
+fn common(a: &[u16], b: &[u16]) -> usize {
+    let (mut i, mut j, mut n) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        n += usize::from(x == y);
+        i += usize::from(x <= y);
+        j += usize::from(y <= x);
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_side_by_side() {
+        let run = |text: &[u32], asked: &[u32]| {
+            let mut sorted: Vec<(u32, usize)> = asked.iter().copied().zip(0..).collect();
+            sorted.sort_unstable();
+            longest_run(text, asked, &sorted)
+        };
+        assert_eq!(run(&[1, 2, 3], &[9, 1, 2, 9, 2, 3]), 2);
+        assert_eq!(run(&[1, 2, 3], &[1, 9, 2, 9, 3]), 1);
+        assert_eq!(run(&[1, 1, 2], &[1, 1, 1, 2]), 3);
+        assert_eq!(run(&[], &[1]), 0);
+        assert_eq!(common(&[1, 4, 6], &[2, 4, 6, 8]), 2);
+    }
+}

@@ -1,0 +1,88 @@
+//! A query as distinct words.
+
+use crate::index::text::{TokenKind, analyze, grams};
+use std::collections::HashMap;
+
+/// Distinct tokens of a query that are looked up.
+const MAX_TERMS: usize = 384;
+/// Characters of a query whose pairs are compared.
+const MAX_GRAM_CHARS: usize = 1_000;
+
+/// A word of a query.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) text: String,
+    pub(crate) kind: TokenKind,
+    /// Whether it is a function word among words that are not.
+    pub(crate) stop: bool,
+}
+
+/// A query text, analysed once and then bound to any number of snapshots.
+#[derive(Clone, Debug)]
+pub struct LexQuery {
+    /// Distinct, in the order of first occurrence.
+    pub(crate) terms: Vec<Term>,
+    /// Words of the text as ranks in `terms`, in order.
+    pub(crate) words: Vec<u32>,
+    /// Pairs of characters, ascending.
+    pub(crate) grams: Vec<u16>,
+}
+
+impl LexQuery {
+    /// Analyses a text. Any text will do; operators mean nothing.
+    pub fn new(text: &str) -> Self {
+        let tokens = analyze(text);
+        let only_stops = tokens.iter().all(|t| t.stop || t.kind != TokenKind::Word);
+        let mut terms: Vec<Term> = Vec::new();
+        let mut words = Vec::new();
+        let mut rank: HashMap<String, u32> = HashMap::new();
+        let mut before: Option<(u32, String)> = None;
+        let mut add = |text: String, kind: TokenKind, stop: bool| -> Option<u32> {
+            if let Some(at) = rank.get(&text) {
+                // a word that also occurs as part of another is a word
+                if kind == TokenKind::Word
+                    && let Some(term) = terms.get_mut(*at as usize)
+                {
+                    term.kind = kind;
+                    term.stop &= stop;
+                }
+                return Some(*at);
+            }
+            if terms.len() >= MAX_TERMS {
+                return None;
+            }
+            let at = terms.len() as u32;
+            rank.insert(text.clone(), at);
+            terms.push(Term { text, kind, stop });
+            Some(at)
+        };
+        for token in tokens {
+            let is_word = token.kind == TokenKind::Word;
+            // "e mail" and "check in" may be written as one in a document
+            if is_word && token.text.is_ascii() {
+                if let Some((at, last)) = before.as_ref()
+                    && at + 1 == token.at
+                {
+                    add(crate::index::text::stem(&format!("{last}{}", token.text)), TokenKind::Joined, false);
+                }
+                before = Some((token.at, token.text.clone()));
+            }
+            if let Some(at) = add(token.text, token.kind, token.stop && !only_stops)
+                && is_word
+            {
+                words.push(at);
+            }
+        }
+        Self { terms, words, grams: grams(text, MAX_GRAM_CHARS) }
+    }
+
+    /// Whether there is nothing to look for.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Number of words, repeats and function words included.
+    pub fn words(&self) -> usize {
+        self.words.len()
+    }
+}

@@ -1,0 +1,162 @@
+//! Top-k by score, without looking at most of the documents.
+//!
+//! Documents are taken in windows. In each, the words that can still decide are added up in a small table; the others, whose ceilings
+//! together can't lift a document into the hits, are looked up only for documents that come near (the idea of MaxScore). What is left is
+//! scored again in the order of the query, so that pruning leaves no trace in the bits.
+
+use super::bound::Bound;
+use crate::index::stack::Part;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// Documents of a window; its sums stay in the first-level cache.
+const WINDOW: usize = 4096;
+/// What rounding may do to sums in another order.
+const SLACK: f32 = 1.000_1;
+
+/// A capability found by words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LexHit {
+    /// Capability slot.
+    pub slot: u32,
+    /// BM25 over weighted fields. > 0.
+    pub bm25: f32,
+}
+
+/// The worst hit is the greatest, so that a max-heap gives it up first.
+#[derive(PartialEq)]
+struct Ranked(LexHit);
+
+impl Eq for Ranked {}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.0.bm25.total_cmp(&self.0.bm25).then(self.0.slot.cmp(&other.0.slot))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A word's postings within a run.
+struct Cursor<'a> {
+    docs: &'a [u32],
+    fields: &'a [u8],
+    weight: f32,
+    ceiling: f32,
+    /// Never searched for, only scored.
+    common: bool,
+}
+
+impl Cursor<'_> {
+    /// Drops postings before `doc`.
+    fn advance(&mut self, doc: usize) {
+        let n = self.docs.partition_point(|d| (*d as usize) < doc);
+        self.docs = self.docs.get(n..).unwrap_or_default();
+        self.fields = self.fields.get(n..).unwrap_or_default();
+    }
+}
+
+impl Bound<'_> {
+    /// The `k` visible slots with the highest score that `gate` lets through; score descending, then slot ascending.
+    ///
+    /// `gate` is asked only for slots that would be hits. Documents that hold none of the query's words are not hits.
+    pub fn search(&self, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> Vec<LexHit> {
+        if k == 0 {
+            return Vec::new();
+        }
+        let rare_enough = |df: u64| df <= self.cfg.common.max(self.docs() / 20);
+        let has_rare = self.terms.iter().any(|t| t.df > 0 && t.weight > 0.0 && rare_enough(t.df));
+        let mut top = Top { k, hits: BinaryHeap::with_capacity(k.min(1024) + 1), gate };
+        let mut table = vec![0f32; WINDOW];
+        for (part, runs) in self.runs.iter().enumerate() {
+            for run in runs {
+                let mut cursors: Vec<Cursor<'_>> = Vec::new();
+                let Some(live) = self.stack.parts.get(part) else { continue };
+                for term in self.terms.iter().filter(|t| t.weight > 0.0) {
+                    let Some(Some(id)) = term.ids.get(part) else { continue };
+                    let (docs, fields) = live.part.postings(*id);
+                    let ceiling = self.ceiling(term.weight, live.part.peak(*id));
+                    let common = has_rare && !rare_enough(term.df);
+                    let mut cursor = Cursor { docs, fields, weight: term.weight, ceiling, common };
+                    cursor.advance(run.start);
+                    cursors.push(cursor);
+                }
+                // those that decide least first
+                cursors.sort_by(|a, b| b.common.cmp(&a.common).then(a.ceiling.total_cmp(&b.ceiling)));
+                self.run(part, run.clone(), &mut cursors, &mut table, &mut top);
+            }
+        }
+        top.hits.into_sorted_vec().into_iter().map(|ranked| ranked.0).collect()
+    }
+
+    fn run(&self, part: usize, run: Range<usize>, cursors: &mut [Cursor<'_>], table: &mut [f32], top: &mut Top<'_>) {
+        let Some(live) = self.stack.parts.get(part) else { return };
+        let mut touched: Vec<u32> = Vec::new();
+        loop {
+            // words whose ceilings together stay below the worst hit are not searched for
+            let (mut idle, mut idle_sum) = (0, 0.0);
+            for cursor in cursors.iter() {
+                if !cursor.common && (idle_sum + cursor.ceiling) * SLACK >= top.floor() {
+                    break;
+                }
+                idle_sum += cursor.ceiling;
+                idle += 1;
+            }
+            let active = cursors.get_mut(idle..).unwrap_or_default();
+            let next = active.iter().filter_map(|c| c.docs.first()).min().map(|doc| *doc as usize);
+            let Some(start) = next.filter(|doc| *doc < run.end) else { return };
+            let end = (start + WINDOW).min(run.end);
+            touched.clear();
+            for cursor in active.iter_mut() {
+                let n = cursor.docs.partition_point(|doc| (*doc as usize) < end);
+                for (doc, fields) in cursor.docs.iter().zip(cursor.fields).take(n) {
+                    let at = *doc as usize - start;
+                    let Some(sum) = table.get_mut(at) else { break };
+                    if *sum == 0.0 {
+                        touched.push(at as u32);
+                    }
+                    *sum += self.gain(cursor.weight, *fields, live.part.length(*doc as usize));
+                }
+                cursor.docs = cursor.docs.get(n..).unwrap_or_default();
+                cursor.fields = cursor.fields.get(n..).unwrap_or_default();
+            }
+            for at in &touched {
+                let Some(slot) = table.get_mut(*at as usize) else { continue };
+                let sum = std::mem::take(slot);
+                let doc = start + *at as usize;
+                if (sum + idle_sum) * SLACK >= top.floor() && !live.dead.has(doc) {
+                    top.offer(LexHit { slot: live.part.layout().slot(doc), bm25: self.score(part, doc) });
+                }
+            }
+        }
+    }
+}
+
+/// The hits so far.
+struct Top<'a> {
+    k: usize,
+    hits: BinaryHeap<Ranked>,
+    gate: &'a mut dyn FnMut(u32) -> bool,
+}
+
+impl Top<'_> {
+    /// Score of the worst hit once there are enough; below it nothing matters.
+    fn floor(&self) -> f32 {
+        if self.hits.len() < self.k { f32::NEG_INFINITY } else { self.hits.peek().map_or(f32::NEG_INFINITY, |worst| worst.0.bm25) }
+    }
+
+    fn offer(&mut self, hit: LexHit) {
+        let hit = Ranked(hit);
+        if (self.hits.len() < self.k || self.hits.peek().is_some_and(|worst| hit < *worst)) && hit.0.bm25 > 0.0 && (self.gate)(hit.0.slot) {
+            self.hits.push(hit);
+            if self.hits.len() > self.k {
+                self.hits.pop();
+            }
+        }
+    }
+}

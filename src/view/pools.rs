@@ -1,0 +1,86 @@
+//! A model's own scale: how cosines of unrelated texts are distributed, from fixed pools of everyday requests and descriptions.
+//!
+//! Raw cosines of two models can't be compared; distances in units of a model's own spread can. The pools are ours, in both languages:
+//! requests of all kinds, descriptions of capabilities of all kinds, and talk that asks for nothing.
+//! Cost: a few hundred embeddings a model, once; their vectors are kept in the store like all others.
+
+use std::sync::Arc;
+
+/// A pool of fixed texts, one a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// Requests of all kinds.
+    pub requests: &'static str,
+    /// Descriptions of capabilities of all kinds.
+    pub descriptions: &'static str,
+    /// Small talk and questions about the world.
+    pub talk: &'static str,
+}
+
+/// Pools of Chinese and of English texts.
+pub const POOLS: [Pool; 2] = [
+    Pool {
+        requests: include_str!("pools/requests_zh.txt"),
+        descriptions: include_str!("pools/descriptions_zh.txt"),
+        talk: include_str!("pools/talk_zh.txt"),
+    },
+    Pool {
+        requests: include_str!("pools/requests_en.txt"),
+        descriptions: include_str!("pools/descriptions_en.txt"),
+        talk: include_str!("pools/talk_en.txt"),
+    },
+];
+
+/// What the pools say of one model.
+#[derive(Clone, Debug, Default)]
+pub struct Background {
+    /// Vectors of the requests.
+    pub requests: Vec<Arc<[f32]>>,
+    /// Vectors of the descriptions.
+    pub descriptions: Vec<Arc<[f32]>>,
+    /// Vectors of the talk.
+    pub talk: Vec<Arc<[f32]>>,
+    /// Mean cosine of a pool request to a pool description.
+    pub mean: f32,
+    /// Standard deviation of those cosines; never under 0.01.
+    pub spread: f32,
+}
+
+/// Scale of a model from the vectors of the pools.
+pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk: Vec<Arc<[f32]>>) -> Background {
+    let (mut n, mut sum, mut squares) = (0.0f64, 0.0f64, 0.0f64);
+    for request in &requests {
+        for description in &descriptions {
+            let cosine = f64::from(crate::kernel::dot::dot_f32(request, description));
+            n += 1.0;
+            sum += cosine;
+            squares += cosine * cosine;
+        }
+    }
+    let mean = if n > 0.0 { sum / n } else { 0.0 };
+    let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
+    Background { requests, descriptions, talk, mean: mean as f32, spread: (variance.sqrt() as f32).max(0.01) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_there_in_both_languages() {
+        for pool in POOLS {
+            for text in [pool.requests, pool.descriptions, pool.talk] {
+                let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+                assert!(lines.len() >= 50, "{} lines", lines.len());
+                let distinct: std::collections::BTreeSet<_> = lines.iter().collect();
+                assert_eq!(distinct.len(), lines.len(), "no line twice");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_pool_is_no_fault() {
+        let b = background(vec![], vec![], vec![]);
+        assert!(b.spread > 0.0 && b.mean == 0.0);
+    }
+}
