@@ -1,5 +1,6 @@
 use super::*;
-use crate::types::manifest_check::{Rules, check};
+use crate::types::document;
+use crate::types::manifest_check::{Rules, check, check_all};
 use crate::types::{ContentHash, Grant, Namespace};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -99,6 +100,42 @@ fn pages_hold_what_the_principal_sees() {
     assert_eq!(seen(None), ["acme/b", "zeta/a", "zeta/b"]);
     assert_eq!(seen(Some(&key("acme", "b"))), ["zeta/a", "zeta/b"]);
     assert_eq!(catalog.page(&Principal::local("t"), None).count(), 5);
+}
+
+#[test]
+fn the_demo_fleet_registers_without_a_warning() {
+    let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("datasets/fleet");
+    let mut open = vec![root];
+    let (mut catalog, mut generation) = (Catalog::default(), 0);
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let name = path.display().to_string();
+        let Some(format) = document::Format::of_name(&name) else { continue };
+        let all = check_all(&document::read(&std::fs::read(&path).unwrap(), Some(format)).unwrap(), &Rules::default());
+        assert_eq!(all.faulty, [], "{name}");
+        for checked in all.manifests {
+            assert_eq!(checked.warnings, [], "{name}");
+            assert_eq!(check_schemas(&checked.manifest, &Schemas::inline()), Ok(()), "{name}");
+            generation += 1;
+            let hash = ContentHash::of_manifest(&checked.manifest);
+            let manifest = Arc::new(checked.manifest);
+            let owner = Arc::from("demo");
+            let delta = catalog.register(
+                &Registered { manifest, hash, generation, owner, registered_ms: 1, changed_ms: 1, draining: false },
+                &Schemas::inline(),
+            );
+            assert!(delta.added.iter().all(|c| c.broken().is_empty()), "{name}");
+        }
+    }
+    assert!(
+        catalog.agent_count() >= 25 && catalog.capability_count() >= 80,
+        "{} agents, {} capabilities",
+        catalog.agent_count(),
+        catalog.capability_count()
+    );
 }
 
 #[derive(Clone, Debug)]

@@ -424,7 +424,10 @@ mod tests {
     #[test]
     fn hostile_yaml_is_refused_or_read_quickly() {
         let started = crate::clock::Clock::instant(&crate::clock::SystemClock);
-        for piece in ["? ", "- ", "a: ", "&a ", "*a ", "!!str ", "[", "{", "{a: [", "'", "\"\\x", "| ", "> \n", "%TAG ", "---\n", "<<: ", "#", "\t", ": ", ",", "a\n"] {
+        for piece in [
+            "? ", "- ", "a: ", "&a ", "*a ", "!!str ", "[", "{", "{a: [", "'", "\"\\x", "| ", "> \n", "%TAG ", "---\n", "<<: ", "#", "\t",
+            ": ", ",", "a\n",
+        ] {
             let text = piece.repeat(300_000 / piece.len());
             assert!(read(text.as_bytes(), Some(Format::Yaml)).map_or_else(|f| !f.is_empty(), |_| true));
             println!("{piece:?} {:?}", started.elapsed());

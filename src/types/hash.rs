@@ -20,9 +20,13 @@ impl ContentHash {
 
     /// Hash of a manifest's canonical serialised form, keys sorted.
     pub fn of_manifest(manifest: &Manifest) -> Self {
-        let value = serde_json::to_value(manifest).unwrap_or(Value::Null);
+        Self::of_value(&serde_json::to_value(manifest).unwrap_or(Value::Null))
+    }
+
+    /// Hash of a JSON value, the order of keys aside: what was written once keeps its hash when the types change.
+    pub fn of_value(value: &Value) -> Self {
         let mut hasher = Sha256::new();
-        feed(&value, &mut hasher);
+        feed(value, &mut hasher);
         Self(hasher.finalize().into())
     }
 

@@ -109,6 +109,28 @@ fn alternatives_that_multiply_are_refused() {
 }
 
 #[test]
+fn long_chains_of_references_do_not_exhaust_the_stack() {
+    let chain = |n: usize, link: &dyn Fn(String) -> Value| {
+        let mut defs = serde_json::Map::new();
+        for i in 0..n {
+            defs.insert(format!("d{i}"), link(format!("#/$defs/d{}", i + 1)));
+        }
+        defs.insert(format!("d{n}"), json!({"type": "string"}));
+        json!({"$defs": defs, "$ref": "#/$defs/d0"})
+    };
+    // many threads have 2 MiB; the half of it must do
+    let run = move || {
+        for schema in [chain(1_500, &|next| json!({ "$ref": next })), chain(500, &|next| json!({"properties": {"a": {"$ref": next}}}))] {
+            match CompiledSchema::new(&schema) {
+                Ok(compiled) => assert!(compiled.validate(&json!({"a": {"a": 7}})).map_or(true, |()| true)),
+                Err(faults) => assert!(faults[0].expected.contains("chain"), "{faults:?}"),
+            }
+        }
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
 fn patterns_are_linear() {
     let schema = compile(json!({"type": "string", "pattern": "^(a+)+$"}));
     let hostile = format!("{}!", "a".repeat(100_000));
