@@ -212,7 +212,7 @@ impl MessageStore for MemoryStore {
             .collect();
         let over = (ended.len() as u64).saturating_sub(keep.most) as usize;
         let mut oldest = ended;
-        oldest.sort_unstable();
+        oldest.sort_unstable_by_key(|(order, _, end, _)| (*end, *order));
         let gone: Vec<(i64, ReachId)> = oldest
             .iter()
             .enumerate()

@@ -11,6 +11,7 @@ pub mod dedup;
 pub mod dice;
 pub mod engine;
 pub mod guard;
+pub mod http;
 pub mod limit;
 pub mod memory;
 pub mod pace;
@@ -21,5 +22,6 @@ pub mod response;
 pub mod retry;
 #[cfg(test)]
 mod sim;
+pub mod sqlite;
 pub mod state;
 pub mod timeouts;

@@ -9,8 +9,9 @@ use crate::dispatch::dedup;
 use crate::dispatch::limit;
 use crate::dispatch::state::{self, Refused};
 use crate::error::{Code, Error};
+use crate::types::Fault;
 use crate::types::envelope::{Envelope, ReachId, Source};
-use crate::types::manifest::{RateLimit, Retry};
+use crate::types::manifest::{Endpoint, RateLimit, Retry};
 use crate::types::message::{Entry, Event, Message, State};
 pub use crate::types::stored::{Filter, Page, Retention, Scope, Write, Wrote};
 use crate::types::{AgentKey, Decision};
@@ -130,6 +131,8 @@ pub struct Target {
     pub decision_id: Arc<str>,
     /// How it is reached.
     pub reach: Reach,
+    /// Where it is called; empty for one that pulls.
+    pub endpoints: Arc<[Endpoint]>,
     /// Places in its queue.
     pub places: u32,
     /// Calls at once.
@@ -158,6 +161,7 @@ impl Target {
             probability: 1.0,
             decision_id: Arc::from(""),
             reach: Reach::Pull,
+            endpoints: Arc::from([]),
             places: 1_000,
             concurrency: 5,
             retry: None,
@@ -197,4 +201,8 @@ pub trait NextTarget: Send + Sync + 'static {
     fn next(&self, envelope: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>>;
     /// What is known about an agent that was chosen before; `None` when it is gone.
     fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target>;
+    /// What is wrong with a result, by the capability's output schema; empty when it fits or when there is no schema.
+    fn faults_of_result(&self, _agent: &AgentKey, _capability: &str, _data: &serde_json::Value) -> Vec<Fault> {
+        Vec::new()
+    }
 }
