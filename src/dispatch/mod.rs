@@ -18,10 +18,13 @@ pub mod pace;
 pub mod poison;
 pub mod port;
 pub mod priority;
+pub mod reply;
 pub mod response;
 pub mod retry;
+pub mod service;
 #[cfg(test)]
 mod sim;
 pub mod sqlite;
 pub mod state;
+pub mod steady;
 pub mod timeouts;

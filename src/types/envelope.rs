@@ -330,10 +330,7 @@ impl Envelope {
 
     /// Tenant and caller in one text: whose message it is.
     pub fn owner(&self) -> Arc<str> {
-        match &self.principal.tenant {
-            Some(tenant) => Arc::from(format!("{tenant}\u{1f}{}", self.principal.caller)),
-            None => self.principal.caller.clone(),
-        }
+        owner_of(&self.principal)
     }
 
     /// Whether the message id is the reach id: the caller chose none.
@@ -349,6 +346,14 @@ impl Envelope {
                 format!("{}:{}:{}:{}", self.principal.caller, self.message_id, self.source.as_str(), self.reach_id)
             }
         }
+    }
+}
+
+/// Tenant and caller in one text.
+pub fn owner_of(principal: &Principal) -> Arc<str> {
+    match &principal.tenant {
+        Some(tenant) => Arc::from(format!("{tenant}\u{1f}{}", principal.caller)),
+        None => principal.caller.clone(),
     }
 }
 
