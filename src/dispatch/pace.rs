@@ -10,7 +10,7 @@ const SLOTS: usize = 6;
 const SLOT_MS: i64 = 10_000;
 /// Ratio between two buckets.
 const GROWTH: f64 = 1.12;
-/// 1.12^127 ms is about 20 days.
+/// 1.12^127 ms is about half an hour; what takes longer counts as that.
 const BUCKETS: usize = 128;
 
 #[derive(Clone, Debug)]

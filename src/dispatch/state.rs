@@ -217,7 +217,7 @@ impl Transition {
                 h.reason = Some(reason.clone());
                 State::Rejected
             }
-            Event::Postponed { due_ms, .. } if waiting || from == State::Routing => {
+            Event::Postponed { due_ms, .. } if waiting || matches!(from, State::Received | State::Routing) => {
                 h.due_ms = *due_ms;
                 State::RetryPending
             }

@@ -368,8 +368,8 @@ fn prune(c: &Connection, now_ms: i64, keep: Retention, limit: usize) -> Result<u
             "SELECT seq FROM messages WHERE ended_ms IS NOT NULL AND ended_ms < ?1
              AND ended_ms < CASE state WHEN 'dead_letter' THEN ?2 ELSE ?3 END ORDER BY ended_ms LIMIT ?4",
         )?;
-        let values = params![hour_ago, now_ms.saturating_sub(keep.keep_dead_ms), now_ms.saturating_sub(keep.keep_ms), as_i64(limit)];
-        for seq in old.query_map(values, |r| r.get(0))? {
+        let (dead, other) = (now_ms.saturating_sub(keep.keep_dead_ms), now_ms.saturating_sub(keep.keep_ms));
+        for seq in old.query_map(params![hour_ago, dead, other, as_i64(limit)], |r| r.get(0))? {
             gone.push(seq?);
         }
         if gone.len() < limit && over > gone.len() as u64 {

@@ -68,13 +68,14 @@ impl Engine {
 
     /// Messages that wait for a tripped agent ask for another one.
     fn evacuate(&mut self, agent: &AgentKey) {
-        let waiting: Vec<ReachId> = self
+        let mut waiting: Vec<ReachId> = self
             .open
             .iter()
             .filter(|(_, o)| o.queued && !o.asking && o.target.as_ref().is_some_and(|t| t.agent == *agent) && o.envelope.target.is_none())
             .map(|(id, _)| *id)
-            .take(EVACUATE)
             .collect();
+        waiting.sort_unstable();
+        waiting.truncate(EVACUATE);
         for id in waiting {
             self.ask(id, Some(agent.clone()));
         }
@@ -248,6 +249,10 @@ impl Engine {
     /// The pause is over.
     pub(super) fn due(&mut self, now_ms: i64, id: ReachId) {
         let Some(o) = self.open.get(&id) else { return };
+        if poison::attempts(&o.head) >= o.policy().max_attempts {
+            // it failed for the last time just before a restart
+            return self.give_up(now_ms, id, DeadTag::RetriesExhausted, "all attempts were used");
+        }
         let Some(target) = o.target.clone().filter(|t| !o.ask_when_due && !o.head.rejected.contains(&t.agent)) else {
             return self.ask(id, None);
         };

@@ -84,10 +84,8 @@ impl Lane {
             Reach::Pull => self.credits = Some(self.credits.unwrap_or(0)),
             Reach::Push => self.credits = None,
         }
-        if !self.buckets.contains_key(&target.capability) {
-            if let Some(bucket) = target.bucket(now_ms) {
-                self.buckets.insert(target.capability.clone(), bucket);
-            }
+        if let Some(bucket) = target.bucket(now_ms) {
+            self.buckets.entry(target.capability.clone()).or_insert(bucket);
         }
     }
 

@@ -568,7 +568,23 @@ impl Engine {
                 self.out.push(Effect::Outcome(Outcome { id, agent, capability, kind, took_ms, decision_id }));
             }
         }
-        self.out.push(Effect::Write(Box::new(Write::Record { id, from_seq, head: o.head.clone(), log: t.log })));
+        // what follows within one call is one write: no crash can part a failure from what was decided about it
+        let earlier = self.out.iter_mut().rev().find_map(|e| match e {
+            Effect::Write(w) if w.id() == id => Some(w),
+            Effect::Write(_) | Effect::Send(_) | Effect::Cancel { .. } | Effect::Route { .. } => None,
+            Effect::CallBack(_) | Effect::Outcome(_) | Effect::Breaker { .. } => None,
+        });
+        match earlier.map(|w| &mut **w) {
+            Some(Write::Record { head, log, .. }) => {
+                *head = o.head.clone();
+                log.extend(t.log);
+            }
+            Some(Write::Submit { message, log, .. }) => {
+                message.head = o.head.clone();
+                log.extend(t.log);
+            }
+            None => self.out.push(Effect::Write(Box::new(Write::Record { id, from_seq, head: o.head.clone(), log: t.log }))),
+        }
         Ok(seq)
     }
 
@@ -623,7 +639,9 @@ impl Engine {
         let capability = o.head.capability.clone();
         let (Some(lane), Some(capability)) = (self.lanes.get_mut(agent), capability) else { return };
         let backlog = lane.backlog;
-        lane.buckets.get_mut(&capability).map(|b| b.take(now_ms, backlog));
+        if let Some(bucket) = lane.buckets.get_mut(&capability) {
+            bucket.take(now_ms, backlog);
+        }
         lane.credits = lane.credits.map(|c| c.saturating_sub(1));
         lane.calls.take(now_ms);
         let permit = if self.config.protect.breaker { lane.breaker.admit(now_ms) } else { None };

@@ -34,7 +34,7 @@ struct Ask {
     intent: usize,
     caller: usize,
     left: u32,
-    current: Option<ReachId>,
+    sent: Vec<ReachId>,
     serial: u64,
 }
 
@@ -82,7 +82,7 @@ fn storm(protected: bool, seed: u64) -> Seen {
         };
         let e = r.check(Principal::local(&format!("c{}", ask.caller)), w.now, ReachId(*next_id)).unwrap();
         if let Ok(id) = w.submit(e) {
-            ask.current = Some(id);
+            ask.sent.push(id);
         }
         let patience = if ask.caller < 5 { 5_000 } else { 8_000 };
         w.after(patience, Ev::Custom(CHECK + n as u64));
@@ -93,7 +93,7 @@ fn storm(protected: bool, seed: u64) -> Seen {
             ASK => {
                 let caller = w.dice.below(10) as usize;
                 let mut ask =
-                    Ask { intent: (n & 0xff) as usize, caller, left: if caller < 5 { 2 } else { 3 }, current: None, serial: n >> 8 };
+                    Ask { intent: (n & 0xff) as usize, caller, left: if caller < 5 { 2 } else { 3 }, sent: vec![], serial: n >> 8 };
                 let index = asks.len();
                 send(w, &mut ask, index, &mut next_id);
                 asks.push(ask);
@@ -101,12 +101,10 @@ fn storm(protected: bool, seed: u64) -> Seen {
             CHECK => {
                 let index = n as usize;
                 let Some(ask) = asks.get_mut(index) else { return };
-                let over = ask.current.is_some_and(|id| w.ended.contains_key(&id) || !w.acknowledged.contains_key(&id) && on);
+                let over = ask.sent.iter().any(|id| w.ended.contains_key(id));
                 if !over && ask.left > 0 {
                     ask.left -= 1;
-                    let mut again = Ask { current: None, ..*ask };
-                    send(w, &mut again, index, &mut next_id);
-                    asks[index] = again;
+                    send(w, ask, index, &mut next_id);
                 }
             }
             SLOW => w.agents.get_mut(&key("price")).unwrap().manners.median_ms = 12_000.0,

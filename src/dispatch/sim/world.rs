@@ -56,6 +56,7 @@ pub struct Agent {
     inbox: VecDeque<(ReachId, u32)>,
     working: BTreeSet<(ReachId, u32)>,
     cancelled: BTreeSet<(ReachId, u32)>,
+    seen: BTreeSet<(ReachId, u32)>,
     /// Runs begun, by message.
     pub runs: BTreeMap<ReachId, u32>,
     pub busy_answers: u64,
@@ -140,6 +141,7 @@ impl World {
             inbox: VecDeque::new(),
             working: BTreeSet::new(),
             cancelled: BTreeSet::new(),
+            seen: BTreeSet::new(),
             runs: BTreeMap::new(),
             busy_answers: 0,
             most_working: 0,
@@ -370,7 +372,7 @@ impl World {
     fn arrive(&mut self, d: Delivery) {
         let agent = d.target.agent.clone();
         let Some(a) = self.agents.get_mut(&agent).filter(|a| !a.manners.down) else { return };
-        if a.cancelled.contains(&(d.id, d.delivery)) || a.working.contains(&(d.id, d.delivery)) || a.inbox.contains(&(d.id, d.delivery)) {
+        if a.cancelled.contains(&(d.id, d.delivery)) || !a.seen.insert((d.id, d.delivery)) {
             return;
         }
         if a.working.len() + a.inbox.len() >= a.manners.busy_above {

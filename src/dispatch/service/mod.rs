@@ -394,6 +394,9 @@ impl Dispatcher {
             return Err(Error::overloaded("the message store takes no writes now", Duration::from_secs(1)));
         }
         if let Some(url) = &envelope.callback {
+            if self.inner.settings.secrets.is_empty() {
+                return Err(Error::new(Code::FailedPrecondition, "callbacks are signed and no secret is configured"));
+            }
             crate::types::outbound::canonical(url, self.inner.guard.policy())
                 .map_err(|why| Error::invalid_at("/callback", "an address that may be called", format!("{}: {why}", why.as_str())))?;
         }
@@ -675,3 +678,6 @@ fn refusal_words(why: Refused) -> String {
 pub fn may_deliver(envelope: &Envelope, sure: bool) -> bool {
     sure || envelope.deliver == Deliver::Best || envelope.target.is_some()
 }
+
+#[cfg(test)]
+mod tests;
