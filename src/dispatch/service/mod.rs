@@ -20,7 +20,7 @@ use crate::dispatch::steady::Steady;
 use crate::error::{Code, Error};
 use crate::tasks::{Stage, Tasks};
 use crate::types::envelope::{Deliver, Envelope, ReachId, SubmitRequest};
-use crate::types::message::{Cause, Entry, Message, State};
+use crate::types::message::{Cause, Entry, Head, Message, State};
 use crate::types::principal::{Grant, Principal};
 use crate::types::{AgentKey, Decision};
 use parking_lot::Mutex;
@@ -62,6 +62,14 @@ pub struct Submitted {
 
 type Told = Result<Wrote, Error>;
 
+/// A write under way: what to tell whom when it is durable.
+struct Mark {
+    id: ReachId,
+    seq: u32,
+    end: Option<Head>,
+    log: Vec<Entry>,
+}
+
 struct Inner {
     engine: Mutex<Engine>,
     outbox: Mutex<Vec<Write>>,
@@ -76,6 +84,8 @@ struct Inner {
     pump: Notify,
     /// Those who wait until a log position of a message is durable.
     durable: Mutex<HashMap<ReachId, Vec<(u32, oneshot::Sender<Told>)>>>,
+    /// Those who wait for the end of a message.
+    finals: Mutex<HashMap<ReachId, Vec<oneshot::Sender<Head>>>>,
     /// Those who follow a message.
     watchers: Mutex<HashMap<ReachId, broadcast::Sender<(Entry, bool)>>>,
     pulls: Mutex<HashMap<AgentKey, mpsc::UnboundedSender<Pulled>>>,
@@ -133,6 +143,7 @@ impl Dispatcher {
             dice: Mutex::new(Dice::new(seed)),
             pump: Notify::new(),
             durable: Mutex::default(),
+            finals: Mutex::default(),
             watchers: Mutex::default(),
             pulls: Mutex::default(),
             outcomes: broadcast::channel(4_096).0,
@@ -301,25 +312,31 @@ impl Dispatcher {
     }
 
     async fn commit(&self, writes: Vec<Write>) {
-        let marks: Vec<(ReachId, u32, bool, Vec<Entry>)> =
-            writes.iter().map(|w| (w.id(), w.head().seq, w.head().state.is_terminal(), w.log().to_vec())).collect();
+        let marks: Vec<Mark> = {
+            let watched = self.inner.watchers.lock();
+            let log = |w: &Write| if watched.contains_key(&w.id()) { w.log().to_vec() } else { Vec::new() };
+            let end = |w: &Write| w.head().state.is_terminal().then(|| w.head().clone());
+            writes.iter().map(|w| Mark { id: w.id(), seq: w.head().seq, end: end(w), log: log(w) }).collect()
+        };
         match self.inner.store.commit(writes).await {
             Ok(wrote) => {
                 self.inner.failing.store(false, Ordering::Relaxed);
                 self.with(|engine, now| {
-                    for ((id, seq, ..), how) in marks.iter().zip(&wrote) {
-                        engine.wrote(now, *id, *seq, how);
+                    for (mark, how) in marks.iter().zip(&wrote) {
+                        engine.wrote(now, mark.id, mark.seq, how);
                     }
                 });
-                for ((id, seq, over, log), how) in marks.into_iter().zip(wrote) {
-                    self.tell(id, seq, over, log, how);
+                for (mark, how) in marks.into_iter().zip(wrote) {
+                    self.tell(mark, how);
                 }
             }
             Err(e) => self.begin_anew(e.into()).await,
         }
     }
 
-    fn tell(&self, id: ReachId, seq: u32, over: bool, log: Vec<Entry>, how: Wrote) {
+    fn tell(&self, mark: Mark, how: Wrote) {
+        let Mark { id, seq, end, log } = mark;
+        let over = end.is_some();
         {
             let mut waiting = self.inner.durable.lock();
             if let Some(list) = waiting.get_mut(&id) {
@@ -333,6 +350,12 @@ impl Dispatcher {
                     // who asked may have left
                     tell.send(Ok(how.clone())).ok();
                 }
+            }
+        }
+        if let (Some(head), Wrote::Stored) = (end, &how) {
+            for tell in self.inner.finals.lock().remove(&id).unwrap_or_default() {
+                // who waited may have left
+                tell.send(head.clone()).ok();
             }
         }
         let mut watchers = self.inner.watchers.lock();
@@ -362,6 +385,7 @@ impl Dispatcher {
             }
         }
         self.inner.watchers.lock().clear();
+        self.inner.finals.lock().clear();
         let stop = self.inner.tasks.stop(Stage::Store);
         for n in 0u32.. {
             tokio::select! {
@@ -482,34 +506,32 @@ impl Dispatcher {
         watchers.entry(id).or_insert_with(|| broadcast::channel(256).0).subscribe()
     }
 
-    /// Waits until a message is over, at most `within`; answers it as it is then.
+    /// Waits until a message is over, at most `within`; answers it as it is then. Out of time is no fault: the message goes on.
     pub async fn wait(&self, id: ReachId, within: Duration) -> Result<Message, Error> {
-        let mut follow = self.watch(id);
-        let now = self.stored(id).await?;
-        if now.head.state.is_terminal() {
-            self.forget_watch(id);
-            return Ok(now);
-        }
-        let over = async {
-            loop {
-                match follow.recv().await {
-                    Ok((_, true)) | Err(broadcast::error::RecvError::Closed) => return,
-                    Ok((_, false)) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                }
+        let (tell, told) = oneshot::channel();
+        // registered before it is looked for: a message that is open now will tell
+        self.inner.finals.lock().entry(id).or_default().push(tell);
+        let open = self.inner.engine.lock().message(id);
+        let ended = match &open {
+            Some(_) => tokio::time::timeout(within, told).await.ok().and_then(Result::ok),
+            None => {
+                drop(told);
+                None
             }
         };
-        // out of time is no fault: the message goes on and its state is told
-        tokio::time::timeout(within, over).await.ok();
-        drop(follow);
-        self.forget_watch(id);
-        self.stored(id).await
-    }
-
-    fn forget_watch(&self, id: ReachId) {
-        let mut watchers = self.inner.watchers.lock();
-        if watchers.get(&id).is_some_and(|w| w.receiver_count() == 0) {
-            watchers.remove(&id);
+        if let (Some(open), Some(head)) = (open, ended) {
+            return Ok(Message { envelope: open.envelope, head });
         }
+        {
+            let mut finals = self.inner.finals.lock();
+            if let Some(list) = finals.get_mut(&id) {
+                list.retain(|t| !t.is_closed());
+                if list.is_empty() {
+                    finals.remove(&id);
+                }
+            }
+        }
+        self.stored(id).await
     }
 
     async fn stored(&self, id: ReachId) -> Result<Message, Error> {
