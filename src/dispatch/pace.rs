@@ -64,10 +64,20 @@ impl Pace {
         }
     }
 
+    /// Median of the last 10 to 20 s if at least five calls ended in them, else of the minute, milliseconds.
+    pub fn recent_p50(&self, now_ms: i64) -> Option<u64> {
+        let recent = self.over(now_ms, 2);
+        if recent.samples >= 5 { recent.p50_ms } else { self.view(now_ms).p50_ms }
+    }
+
     /// What the last minute says.
     pub fn view(&self, now_ms: i64) -> PaceView {
+        self.over(now_ms, SLOTS as i64)
+    }
+
+    fn over(&self, now_ms: i64, slots: i64) -> PaceView {
         let number = now_ms.div_euclid(SLOT_MS);
-        let inside = || self.slots.iter().filter(|s| s.number > number - SLOTS as i64 && s.number <= number);
+        let inside = || self.slots.iter().filter(|s| s.number > number - slots && s.number <= number);
         let mut counts = [0u32; BUCKETS];
         for slot in inside() {
             counts.iter_mut().zip(slot.counts).for_each(|(sum, n)| *sum += n);

@@ -29,6 +29,7 @@ impl Engine {
         let Some(agent) = o.target.as_ref().map(|t| t.agent.clone()) else { return };
         let (queued, class) = (std::mem::take(&mut o.queued), o.class);
         let (in_call, permit) = (std::mem::take(&mut o.in_call), o.permit.take());
+        let started = o.head.leased_ms.unwrap_or(now_ms);
         let Some(lane) = self.lanes.get_mut(&agent) else { return };
         if queued {
             lane.queue.remove(class, id);
@@ -37,6 +38,7 @@ impl Engine {
             return;
         }
         lane.calls.give_back();
+        lane.running.remove(&(started, id));
         if let Some(state) = permit.and_then(|p| lane.breaker.on(now_ms, p, verdict)) {
             self.out.push(Effect::Breaker { agent: agent.clone(), state });
             match state {
@@ -326,6 +328,7 @@ impl Engine {
         self.timers.push(Reverse((message.head.expires_ms.max(now_ms), id, Timer::Life)));
         let (delivery, due_ms, lease) = (message.head.delivery, message.head.due_ms, message.head.lease_until_ms);
         let again = delivery > message.head.crashes;
+        let leased = message.head.leased_ms;
         let acked = (state == State::Acked).then(|| Box::new(message.clone()));
         let known = target.or_else(|| {
             let (agent, capability) = (message.head.agent.clone()?, message.head.capability.clone()?);
@@ -349,7 +352,9 @@ impl Engine {
                     o.in_call = true;
                 }
                 if let Some(t) = &known {
-                    self.lane_of(now_ms, t).calls.occupy();
+                    let lane = self.lane_of(now_ms, t);
+                    lane.calls.occupy();
+                    lane.running.insert((leased.unwrap_or(now_ms), id));
                 }
                 if push && matches!(state, State::Dispatched | State::Delivered) {
                     // its answer would have come over a connection that is no more
@@ -380,10 +385,12 @@ impl Engine {
         self.timers.clear();
         self.blocked.clear();
         self.out.clear();
+        self.batch += 1;
         for lane in self.lanes.values_mut() {
             lane.queue = crate::dispatch::priority::ClassQueue::default();
             lane.retries = 0;
             lane.breaker.abandon();
+            lane.running.clear();
             while lane.calls.in_flight() > 0 {
                 lane.calls.give_back();
             }

@@ -7,12 +7,13 @@ use crate::dispatch::backpressure::Room;
 use crate::dispatch::breaker::{Breaker, BreakerConfig, BreakerState};
 use crate::dispatch::budget::RetryBudget;
 use crate::dispatch::limit::{Bucket, Concurrency};
-use crate::dispatch::pace::{Pace, PaceView};
+use crate::dispatch::pace::Pace;
 use crate::dispatch::port::{Reach, Target};
 use crate::dispatch::priority::{ClassQueue, QueueClass};
 use crate::types::AgentKey;
+use crate::types::envelope::ReachId;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(super) struct Lane {
     pub credits: Option<u32>,
     /// Share of its own queue that the agent reports, 0..=1.
     pub backlog: f64,
+    /// Calls under way by their start.
+    pub running: BTreeSet<(i64, ReachId)>,
 }
 
 /// What an observer sees of a lane.
@@ -73,6 +76,7 @@ impl Lane {
             retries: 0,
             credits: (target.reach == Reach::Pull).then_some(0),
             backlog: 0.0,
+            running: BTreeSet::new(),
         }
     }
 
@@ -90,7 +94,7 @@ impl Lane {
     }
 
     /// The queue as a newcomer finds it.
-    pub fn room(&self, now_ms: i64, pace: &PaceView) -> Room {
+    pub fn room(&self, now_ms: i64) -> Room {
         let pause = self.breaker.until_ms(now_ms).map(|until| Duration::from_millis(u64::try_from(until - now_ms).unwrap_or(0).max(1)));
         Room {
             places: self.places,
@@ -98,8 +102,21 @@ impl Lane {
             low: self.queue.len_of(QueueClass::Low),
             retries: self.retries,
             concurrency: self.calls.limit(now_ms),
-            p50_ms: pace.p50_ms,
+            p50_ms: self.typical_ms(now_ms),
             closed_for: pause,
+        }
+    }
+
+    /// How long a call takes now: the recent median, or the age of the calls under way when these are older. So a sudden slowness is seen before the
+    /// first slow call has ended.
+    fn typical_ms(&self, now_ms: i64) -> Option<u64> {
+        let median = self.pace.recent_p50(now_ms);
+        let old = self.running.iter().nth(self.running.len() / 4).map(|(at, _)| u64::try_from(now_ms - at).unwrap_or(0));
+        match (median, old) {
+            (Some(m), Some(age)) => Some(m.max(age)),
+            // nothing has ended yet: one running call says little
+            (None, Some(age)) if age >= 1_000 => Some(age),
+            (median, _) => median,
         }
     }
 

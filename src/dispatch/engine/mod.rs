@@ -232,6 +232,16 @@ struct Open {
     after_reject: bool,
     /// Times it was put off for want of budget or room.
     put_off: u32,
+    /// Batch and place of its last write among the effects that were not taken yet.
+    written: (u64, usize),
+}
+
+/// What was heard of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    None,
+    Accepted,
+    Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -252,6 +262,8 @@ pub struct Engine {
     blocked: BTreeSet<AgentKey>,
     dice: Dice,
     out: Vec<Effect>,
+    /// Number of the batch of effects that is being gathered, from 1.
+    batch: u64,
     counters: Counters,
 }
 
@@ -267,12 +279,14 @@ impl Engine {
             blocked: BTreeSet::new(),
             dice: Dice::new(seed),
             out: Vec::new(),
+            batch: 1,
             counters: Counters::default(),
         }
     }
 
     /// The effects so far, in order.
     pub fn take(&mut self) -> Vec<Effect> {
+        self.batch += 1;
         std::mem::take(&mut self.out)
     }
 
@@ -309,8 +323,7 @@ impl Engine {
             return Admission::Take { slow_down: None };
         }
         let lane = self.lane_of(now_ms, target);
-        let pace = lane.pace.view(now_ms);
-        let answer = lane.room(now_ms, &pace).admit(who);
+        let answer = lane.room(now_ms).admit(who);
         self.counters.turned_away += u64::from(matches!(answer, Admission::Refuse { .. }));
         answer
     }
@@ -333,7 +346,9 @@ impl Engine {
         let write = submission(now_ms, envelope, events)?;
         let Write::Submit { message, .. } = &write else { return Err(Refused::Order(State::Received)) };
         self.timers.push(Reverse((message.head.expires_ms, id, Timer::Life)));
-        self.open.insert(id, Open::new(message.clone(), target));
+        let mut open = Open::new(message.clone(), target);
+        open.written = (self.batch, self.out.len());
+        self.open.insert(id, open);
         self.out.push(Effect::Write(Box::new(write)));
         Ok(id)
     }
@@ -419,7 +434,12 @@ impl Engine {
     }
 
     fn apply_receipt(&mut self, now_ms: i64, id: ReachId, delivery: u32, receipt: Receipt) -> Result<u32, Refused> {
-        let until_ms = self.until(now_ms, id, matches!(receipt, Receipt::Progress(_)));
+        let sign = match receipt {
+            Receipt::Accepted => Sign::Accepted,
+            Receipt::Progress(_) => Sign::Progress,
+            Receipt::Delivered | Receipt::Acked(_) | Receipt::Nacked { .. } | Receipt::Refused { .. } | Receipt::Rejected(_) => Sign::None,
+        };
+        let until_ms = self.until(now_ms, id, sign);
         match receipt {
             Receipt::Delivered => self.step(now_ms, id, vec![Event::Delivered { delivery }]),
             Receipt::Accepted => self.step(now_ms, id, vec![Event::Accepted { delivery, until_ms }]),
@@ -569,21 +589,18 @@ impl Engine {
             }
         }
         // what follows within one call is one write: no crash can part a failure from what was decided about it
-        let earlier = self.out.iter_mut().rev().find_map(|e| match e {
-            Effect::Write(w) if w.id() == id => Some(w),
-            Effect::Write(_) | Effect::Send(_) | Effect::Cancel { .. } | Effect::Route { .. } => None,
-            Effect::CallBack(_) | Effect::Outcome(_) | Effect::Breaker { .. } => None,
-        });
-        match earlier.map(|w| &mut **w) {
-            Some(Write::Record { head, log, .. }) => {
+        let written = o.written;
+        let earlier = if written.0 == self.batch { self.out.get_mut(written.1) } else { None };
+        match earlier {
+            Some(Effect::Write(w)) if w.id() == id => {
+                let (Write::Record { head, log, .. } | Write::Submit { message: Message { head, .. }, log, .. }) = &mut **w;
                 *head = o.head.clone();
                 log.extend(t.log);
             }
-            Some(Write::Submit { message, log, .. }) => {
-                message.head = o.head.clone();
-                log.extend(t.log);
+            _ => {
+                o.written = (self.batch, self.out.len());
+                self.out.push(Effect::Write(Box::new(Write::Record { id, from_seq, head: o.head.clone(), log: t.log })));
             }
-            None => self.out.push(Effect::Write(Box::new(Write::Record { id, from_seq, head: o.head.clone(), log: t.log }))),
         }
         Ok(seq)
     }
@@ -644,6 +661,7 @@ impl Engine {
         }
         lane.credits = lane.credits.map(|c| c.saturating_sub(1));
         lane.calls.take(now_ms);
+        lane.running.insert((now_ms, id));
         let permit = if self.config.protect.breaker { lane.breaker.admit(now_ms) } else { None };
         if first {
             lane.budget.first(now_ms);
@@ -656,13 +674,14 @@ impl Engine {
             o.in_call = true;
         }
         self.uncount_retry(id);
-        let until_ms = self.until(now_ms, id, false);
+        let until_ms = self.until(now_ms, id, Sign::None);
         if self.step(now_ms, id, vec![Event::Leased { until_ms }]).is_err() {
             self.leave(now_ms, id, Verdict::Neutral);
         }
     }
 
-    fn limits(&self, now_ms: i64, id: ReachId) -> Limits {
+    /// `left` instead of what is left of the ttl.
+    fn limits(&self, now_ms: i64, id: ReachId, left: Option<Duration>) -> Limits {
         let known = self.open.get(&id).map(|o| {
             let pace = o.head.agent.as_ref().and_then(|a| self.lanes.get(a)).map(|l| l.pace.view(now_ms)).unwrap_or_default();
             let t = o.target.as_ref();
@@ -672,24 +691,25 @@ impl Engine {
                 hint: t.and_then(|t| t.hint),
                 pace,
                 caller: o.envelope.timeout,
-                left: ms(o.head.expires_ms - now_ms),
+                left: left.unwrap_or_else(|| ms(o.head.expires_ms - now_ms)),
             }
         });
         timeouts::limits(&known.unwrap_or_default())
     }
 
-    /// The end of a lease that begins or is renewed now. A sign of life carries it past the ttl: work that is being done is waited for.
-    fn until(&self, now_ms: i64, id: ReachId, alive: bool) -> i64 {
-        let mut limits = self.limits(now_ms, id);
-        if alive {
-            let caller = self.open.get(&id).and_then(|o| o.envelope.timeout).unwrap_or(timeouts::LONGEST);
-            limits.processing = limits.processing.max(Duration::from_secs(30)).min(caller);
-        }
-        now_ms.saturating_add(i64::try_from(limits.processing.as_millis()).unwrap_or(i64::MAX).max(1))
+    /// The end of a lease that begins or is renewed now. Work that was accepted is waited for past the ttl; a sign of life is good for 30 s.
+    fn until(&self, now_ms: i64, id: ReachId, sign: Sign) -> i64 {
+        let caller = self.open.get(&id).and_then(|o| o.envelope.timeout).unwrap_or(timeouts::LONGEST);
+        let span = match sign {
+            Sign::None => self.limits(now_ms, id, None).processing,
+            Sign::Accepted => self.limits(now_ms, id, Some(timeouts::LONGEST)).processing,
+            Sign::Progress => self.limits(now_ms, id, Some(timeouts::LONGEST)).processing.max(Duration::from_secs(30)).min(caller),
+        };
+        now_ms.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX).max(1))
     }
 
     fn send(&mut self, now_ms: i64, id: ReachId) {
-        let limits = self.limits(now_ms, id);
+        let limits = self.limits(now_ms, id, None);
         let Some(o) = self.open.get(&id) else { return };
         let Some(target) = o.target.clone() else { return };
         let fix = (o.head.source == Source::Fix).then(|| o.head.reason.clone()).flatten();
@@ -721,6 +741,7 @@ impl Open {
             ask_when_due: false,
             after_reject: false,
             put_off: 0,
+            written: (0, 0),
         }
     }
 }
