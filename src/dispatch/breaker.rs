@@ -95,7 +95,9 @@ impl Breaker {
     pub fn state(&self, now_ms: i64) -> BreakerState {
         match self.state {
             BreakerState::Tripped if now_ms.saturating_sub(self.tripped_ms) >= self.config.pause_ms => BreakerState::Probing,
-            other => other,
+            BreakerState::Tripped => BreakerState::Tripped,
+            BreakerState::Passing => BreakerState::Passing,
+            BreakerState::Probing => BreakerState::Probing,
         }
     }
 

@@ -130,7 +130,7 @@ impl Window {
     /// Asks for all `scopes` of one message at once: all become its own, or none does.
     pub fn claim(&mut self, now_ms: i64, scopes: Vec<Scope>, digest: [u8; 32], id: ReachId) -> Seen {
         self.forget(now_ms);
-        for held in scopes.iter().filter_map(|s| self.held.get(s)) {
+        if let Some(held) = scopes.iter().find_map(|s| self.held.get(s)) {
             return if held.digest == digest { Seen::Same(held.id) } else { Seen::Conflict(held.id) };
         }
         let over = |s: &Scope| self.of_owner.get(&s.owner).is_some_and(|n| *n >= self.quota);
@@ -149,10 +149,8 @@ impl Window {
     pub fn ended(&mut self, now_ms: i64, id: ReachId) {
         let free_at = now_ms.saturating_add(KEEP_MS);
         for scope in self.of_message.get(&id).into_iter().flatten() {
-            if let Some(held) = self.held.get_mut(scope) {
-                if let Some(old) = held.free_at_ms.replace(free_at) {
-                    self.ending.remove(&(old, id));
-                }
+            if let Some(old) = self.held.get_mut(scope).and_then(|held| held.free_at_ms.replace(free_at)) {
+                self.ending.remove(&(old, id));
             }
         }
         self.ending.insert((free_at, id));

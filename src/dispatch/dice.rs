@@ -28,7 +28,7 @@ impl Dice {
 
     /// A number below `n`; 0 when `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.bits()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 }
 

@@ -42,12 +42,10 @@ pub enum Said {
 
 /// Takes the answer of an agent as text.
 pub fn read(text: &str) -> Reply {
-    if let Some(json) = find_json(text) {
-        if let Ok(payload) = Payload::new(json) {
-            let whole = json.len() == text.trim().len();
-            let warning = Note::new("json_extracted", "the result was taken out of a longer text");
-            return Reply { data: Some(payload), text: None, warnings: if whole { vec![] } else { vec![warning] } };
-        }
+    if let Some((json, payload)) = find_json(text).and_then(|json| Payload::new(json).ok().map(|p| (json, p))) {
+        let whole = json.len() == text.trim().len();
+        let warning = Note::new("json_extracted", "the result was taken out of a longer text");
+        return Reply { data: Some(payload), text: None, warnings: if whole { vec![] } else { vec![warning] } };
     }
     let (cut, was_cut) = cut_at(text, MAX_PAYLOAD);
     let mut warnings = vec![Note::new("text_response", "the agent answered with text, not with JSON")];
@@ -142,9 +140,9 @@ pub fn said(body: &Value, reading: &Reading) -> Said {
     };
     if let Some(field) = &reading.field {
         let value = body.pointer(field).map(as_text).unwrap_or_default();
-        return if reading.good.iter().any(|g| *g == value) {
+        return if reading.good.contains(&value) {
             Said::Good
-        } else if reading.retryable.iter().any(|g| *g == value) {
+        } else if reading.retryable.contains(&value) {
             Said::Again(words(body))
         } else {
             Said::Bad(words(body))

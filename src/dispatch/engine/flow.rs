@@ -56,10 +56,9 @@ impl Engine {
             let took_ms = o.head.leased_ms.map_or(0, |l| u64::try_from(now_ms - l).unwrap_or(0));
             if let (Some(agent), Some(capability)) = (o.head.agent.clone(), o.head.capability.clone()) {
                 // quick failures say nothing about how long the work takes
-                if matches!(kind, "acked" | "timeout") {
-                    if let Some(lane) = self.lanes.get_mut(&agent) {
-                        lane.pace.add(now_ms, took_ms, good);
-                    }
+                let measured = matches!(kind, "acked" | "timeout");
+                if let Some(lane) = self.lanes.get_mut(&agent).filter(|_| measured) {
+                    lane.pace.add(now_ms, took_ms, good);
                 }
                 let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
                 self.out.push(Effect::Outcome(Outcome { id, agent, capability, kind, took_ms, decision_id }));

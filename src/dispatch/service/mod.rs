@@ -61,6 +61,8 @@ pub struct Submitted {
 }
 
 type Told = Result<Wrote, Error>;
+/// A log position, and who is told when it is durable.
+type Awaited = (u32, oneshot::Sender<Told>);
 
 /// A write under way: what to tell whom when it is durable.
 struct Mark {
@@ -83,7 +85,7 @@ struct Inner {
     /// There is something to write or the next wake came nearer.
     pump: Notify,
     /// Those who wait until a log position of a message is durable.
-    durable: Mutex<HashMap<ReachId, Vec<(u32, oneshot::Sender<Told>)>>>,
+    durable: Mutex<HashMap<ReachId, Vec<Awaited>>>,
     /// Those who wait for the end of a message.
     finals: Mutex<HashMap<ReachId, Vec<oneshot::Sender<Head>>>>,
     /// Those who follow a message.
@@ -454,14 +456,12 @@ impl Dispatcher {
                 }
             }
         }
-        if target.is_none() {
-            if let Some((code, retry_after)) = turned_away {
-                if let Some(message) = self.known(&shared).await? {
-                    return Ok(Submitted { message, existing: true, decision: None });
-                }
-                let e = Error::new(code, "the agent takes no more work now");
-                return Err(Error { retry_after: Some(retry_after), ..e });
+        if let (None, Some((code, retry_after))) = (&target, turned_away) {
+            if let Some(message) = self.known(&shared).await? {
+                return Ok(Submitted { message, existing: true, decision: None });
             }
+            let e = Error::new(code, "the agent takes no more work now");
+            return Err(Error { retry_after: Some(retry_after), ..e });
         }
         let (code, reason, decision) = nobody.unwrap_or((Code::NoMatchedAgent, "nobody fits".into(), None));
         let id = shared.reach_id;
