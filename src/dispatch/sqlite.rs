@@ -121,9 +121,9 @@ mod tests {
             biz_tags: [("order".to_string(), format!("{}", body % 2))].into(),
             ..Default::default()
         };
-        let e = r.check(Principal::local(if body % 3 == 0 { "x" } else { "y" }), now, ReachId(id)).unwrap();
+        let e = r.check(Principal::local(if body.is_multiple_of(3) { "x" } else { "y" }), now, ReachId(id)).unwrap();
         let routed = Event::Routed {
-            agent: agent(if body % 2 == 0 { "even" } else { "odd" }),
+            agent: agent(if body.is_multiple_of(2) { "even" } else { "odd" }),
             capability: Arc::from("pay"),
             score: 0.5,
             probability: 0.5,

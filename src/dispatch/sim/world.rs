@@ -294,9 +294,10 @@ impl World {
             }
             let Some(Reverse((_, n))) = self.heap.pop() else { break };
             let Some(ev) = self.events.remove(&n) else { continue };
-            match ev {
-                Ev::Custom(what) => custom(self, what),
-                other => self.handle(other),
+            if let Ev::Custom(what) = ev {
+                custom(self, what);
+            } else {
+                self.handle(ev);
             }
             self.engine.tick(self.now);
             self.effects();
@@ -315,10 +316,8 @@ impl World {
                             if submit && how == Wrote::Stored {
                                 self.acknowledged.insert(id, self.now);
                             }
-                            if over && how == Wrote::Stored {
-                                if let Some(m) = self.engine.message(id) {
-                                    self.ended.insert(id, (self.now, m));
-                                }
+                            if let Some(m) = self.engine.message(id).filter(|_| over && how == Wrote::Stored) {
+                                self.ended.insert(id, (self.now, m));
                             }
                             self.engine.wrote(self.now, id, seq, &how);
                         }
