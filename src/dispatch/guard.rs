@@ -276,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_byte_at_a_time_is_too_slow() {
-        let start = b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n".to_vec();
+        let start = b"HTTP/1.1 200 OK\r\ncontent-length: 50000\r\n\r\n".to_vec();
         let (at, _) = server(vec![(NOW, start), (Duration::from_millis(100), vec![b'x'])], true).await;
         assert!(matches!(guard().healthy(&format!("http://{at}/")).await, Err(CallError::Timeout | CallError::Broken)));
     }

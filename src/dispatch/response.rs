@@ -131,13 +131,7 @@ fn cut_at(text: &str, max: usize) -> (&str, bool) {
 
 /// Reads success out of a body by `reading`, or by the usual signs when it names no field.
 pub fn said(body: &Value, reading: &Reading) -> Said {
-    let words = |body: &Value| {
-        let named = reading.message.as_deref().and_then(|p| body.pointer(p));
-        let usual = ["/message", "/msg", "/error/message", "/error", "/detail", "/reason"];
-        let found = named.or_else(|| usual.iter().find_map(|p| body.pointer(p).filter(|v| v.is_string())));
-        let text = found.map_or_else(|| "the agent reports an error".to_string(), as_text);
-        text.chars().filter(|c| !c.is_control()).take(500).collect::<String>()
-    };
+    let words = |body: &Value| words(body, reading.message.as_deref());
     if let Some(field) = &reading.field {
         let value = body.pointer(field).map(as_text).unwrap_or_default();
         return if reading.good.contains(&value) {
@@ -168,6 +162,14 @@ pub fn said(body: &Value, reading: &Reading) -> Said {
     // a success that is said in so many words outweighs a stray `code` or `status` of the business itself
     let success_true = map.get("success") == Some(&Value::Bool(true));
     if success_false || error_filled || (!success_true && (code_bad || status_error)) { Said::Bad(words(body)) } else { Said::Good }
+}
+
+/// The words of an error in a body: at `named`, else where they usually stand; bounded, without control characters.
+pub fn words(body: &Value, named: Option<&str>) -> String {
+    let usual = ["/message", "/msg", "/error/message", "/error", "/detail", "/reason"];
+    let found = named.and_then(|p| body.pointer(p)).or_else(|| usual.iter().find_map(|p| body.pointer(p).filter(|v| v.is_string())));
+    let text = found.map_or_else(|| "the agent reports an error".to_string(), as_text);
+    text.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
 fn as_text(value: &Value) -> String {

@@ -148,7 +148,7 @@ pub struct Reply {
 
 /// One thing that happened to a message. Receipts name the delivery they answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// It was taken in.
     Received,
@@ -290,7 +290,6 @@ pub struct Entry {
     /// State after it.
     pub state: State,
     /// What happened.
-    #[serde(flatten)]
     pub event: Event,
 }
 
@@ -400,10 +399,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_is_flat_json() {
+    fn a_log_line_keeps_payloads_to_the_letter() {
         let entry = Entry { seq: 4, at_ms: 9, state: State::Dispatched, event: Event::Leased { until_ms: 12 } };
         let text = serde_json::to_string(&entry).unwrap();
-        assert_eq!(text, r#"{"seq":4,"at_ms":9,"state":"dispatched","event":"leased","until_ms":12}"#);
+        assert_eq!(text, r#"{"seq":4,"at_ms":9,"state":"dispatched","event":{"leased":{"until_ms":12}}}"#);
         assert_eq!(serde_json::from_str::<Entry>(&text).unwrap(), entry);
+        let data = Some(Payload::new("{\"n\": 123456789012345678901234567890, \"n\": 1.0}").unwrap());
+        let event = Event::Acked { delivery: 1, reply: Reply { data, ..Reply::default() } };
+        let acked = Entry { seq: 5, at_ms: 9, state: State::Acked, event };
+        assert_eq!(serde_json::from_str::<Entry>(&serde_json::to_string(&acked).unwrap()).unwrap(), acked);
     }
 }
