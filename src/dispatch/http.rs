@@ -137,11 +137,10 @@ pub fn read(answer: Result<Answer, CallError>) -> Receipt {
         Err(e @ (CallError::Broken | CallError::TooLarge)) => return nack(Cause::Broken, e.to_string(), None),
     };
     let text = String::from_utf8_lossy(&answer.body);
-    let words =
-        || match response::find_json(&text).and_then(|j| serde_json::from_str(j).ok()).map(|v| response::said(&v, &Reading::default())) {
-            Some(Said::Bad(words) | Said::Again(words)) => words,
-            Some(Said::Good) | None => text.chars().filter(|c| !c.is_control()).take(200).collect(),
-        };
+    let words = || match response::find_json(&text).and_then(|j| serde_json::from_str::<serde_json::Value>(j).ok()) {
+        Some(body) if body.is_object() => response::words(&body, None),
+        Some(_) | None => text.chars().filter(|c| !c.is_control()).take(200).collect(),
+    };
     match answer.status {
         200 | 201 | 203 | 204 => success(&text),
         202 => Receipt::Accepted,

@@ -113,9 +113,10 @@ impl Lane {
         let median = self.pace.recent_p50(now_ms);
         let old = self.running.iter().nth(self.running.len() / 4).map(|(at, _)| u64::try_from(now_ms - at).unwrap_or(0));
         match (median, old) {
-            (Some(m), Some(age)) => Some(m.max(age)),
+            // a call that is still running after `age` will take half as long again, by the tail of such times
+            (Some(m), Some(age)) => Some(m.max(age * 3 / 2)),
             // nothing has ended yet: one running call says little
-            (None, Some(age)) if age >= 1_000 => Some(age),
+            (None, Some(age)) if age >= 1_000 => Some(age * 3 / 2),
             (median, _) => median,
         }
     }
