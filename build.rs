@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::File::create(out.join("agentreach.bin")).and_then(|mut f| std::io::Write::write_all(&mut f, &set.encode_to_vec()))?;
 
+    fleet(&out)?;
     let mut build = tonic_prost_build::configure().codec_path("crate::api::grpc::codec::BoundedCodec").emit_rerun_if_changed(false);
     for file in set.file.iter().filter(|f| f.package() == PACKAGE) {
         let of_manifest = file.name().ends_with("manifest.proto");
@@ -62,4 +63,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.enable_type_names();
     build.compile_fds_with_config(set, config)?;
     Ok(())
+}
+
+/// The demonstration fleet as a list of (name, text), so that it travels with the program.
+fn fleet(out: &std::path::Path) -> std::io::Result<()> {
+    println!("cargo:rerun-if-changed=datasets/fleet");
+    let mut folders = vec![PathBuf::from("datasets/fleet")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "yaml") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let mut text = String::from("&[\n");
+    for file in files {
+        let whole = std::fs::canonicalize(&file)?;
+        text.push_str(&format!("({:?}, include_str!({:?})),\n", file.display().to_string(), whole.display().to_string()));
+    }
+    text.push_str("]\n");
+    std::fs::File::create(out.join("fleet.rs")).and_then(|mut f| std::io::Write::write_all(&mut f, text.as_bytes()))
 }

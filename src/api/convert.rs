@@ -9,7 +9,8 @@ use crate::api::json;
 use crate::api::pb;
 use crate::api::ports::Resolved;
 use crate::error::Error;
-use crate::types::decision::{Candidate, DropReason, Dropped, Note, Term};
+use crate::route::explain::words;
+use crate::types::decision::{Candidate, Dropped, Note, Term};
 use crate::types::manifest::{Attribute, Manifest};
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use crate::types::{AgentKey, DecisionKind, Fault, Namespace, id};
@@ -143,32 +144,8 @@ fn dropped(d: &Dropped) -> pb::Dropped {
         capability: d.capability.to_string(),
         similarity: d.similarity,
         reason: reason.unwrap_or_default(),
-        text: why_not(&d.why),
+        text: words(&d.why),
         detail,
-    }
-}
-
-/// Why a candidate was dropped, in words.
-pub fn why_not(why: &DropReason) -> String {
-    match why {
-        DropReason::ScopeMissing { scope } => format!("needs the scope {scope}"),
-        DropReason::Region { serves } => format!("serves only {}", serves.join(", ")),
-        DropReason::Closed { opens: Some(opens) } => format!("closed until {opens}"),
-        DropReason::Closed { opens: None } => "closed".into(),
-        DropReason::Attribute { name } => format!("attribute {name} does not fit"),
-        DropReason::Cost { cost, max } => format!("costs {cost}, more than {max}"),
-        DropReason::LeaseExpired => "no heartbeat inside its lease".into(),
-        DropReason::Unreachable => "does not answer its health check".into(),
-        DropReason::Draining => "takes no new work".into(),
-        DropReason::Breaker => "failed too often, on probation".into(),
-        DropReason::Overloaded => "its queue is full".into(),
-        DropReason::Payload { pointer, expected } if pointer.is_empty() => format!("payload: expected {expected}"),
-        DropReason::Payload { pointer, expected } => format!("payload {pointer}: expected {expected}"),
-        DropReason::Rule { name } => format!("denied by the rule {name}"),
-        DropReason::NotPreferred => "not among the agents asked for".into(),
-        DropReason::NotTarget => "not the target".into(),
-        DropReason::Excluded => "excluded by the caller".into(),
-        DropReason::UnderFloor => "not similar enough".into(),
     }
 }
 

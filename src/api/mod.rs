@@ -8,7 +8,6 @@
 
 pub mod auth;
 pub mod convert;
-pub mod documents;
 pub mod grpc;
 pub mod http;
 pub mod json;
@@ -21,7 +20,7 @@ pub mod service;
 use crate::config::Server;
 use crate::error::Error;
 use crate::tasks::{Stage, Tasks};
-use crate::telemetry::metrics::{Gauge, set};
+use crate::telemetry::metrics::{Gauge, set, upkeep};
 use service::{Door, Service};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ pub async fn open(service: &Arc<Service>, server: &Server, tasks: &Tasks) -> Res
     let grpc = listen::bind(server.grpc_addr, "server.grpc_addr", "--grpc-port").await?;
     let http = listen::bind(server.http_addr, "server.http_addr", "--http-port").await?;
     let doors = Doors { grpc: grpc.local_addr().map_err(Error::internal)?, http: http.local_addr().map_err(Error::internal)? };
-    let (grpc_routes, health) = grpc::routes(service)?;
+    let (grpc_routes, health) = grpc::routes(service, &tasks.stop(Stage::Serve))?;
     listen::serve(tasks, grpc, Door::Grpc, grpc::PROTOCOL, &server.limits, grpc_routes);
     listen::serve(tasks, http, Door::Http, http::PROTOCOL, &server.limits, http::routes(service, tasks));
     let (service, stop) = (service.clone(), tasks.stop(Stage::Accept));
@@ -56,6 +55,7 @@ pub async fn open(service: &Arc<Service>, server: &Server, tasks: &Tasks) -> Res
                 health.set_service_status(name, status).await;
             }
             set(Gauge::Ready, &[], f64::from(u8::from(ready)));
+            upkeep();
             if stop.is_cancelled() {
                 return;
             }

@@ -28,4 +28,10 @@ pub struct EvalRun {
     /// Seed of every draw.
     #[arg(long, default_value_t = 7, value_name = "N")]
     pub seed: u64,
+    /// Writes the features of each query to this file, for fitting.
+    #[arg(long, value_name = "FILE")]
+    pub features: Option<PathBuf>,
+    /// Keeps the run's vectors in this folder, so that the next run embeds nothing twice.
+    #[arg(long = "cache", value_name = "DIR")]
+    pub data: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ mod up;
 pub use eval::{EvalCommand, EvalRun};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
-pub use out::{Failure, Out};
+pub use out::{Failure, Out, say};
 pub use print::answer;
 pub use up::{Serve, Up};
 
@@ -71,6 +71,7 @@ pub struct Cli {
 
 /// Options of every command.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Common {
     /// Server to talk to.
     #[arg(long, global = true, env = "REACH_SERVER", default_value = "http://127.0.0.1:7701", value_name = "URL", hide_env_values = true)]
@@ -82,7 +83,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Configuration file.
-    #[arg(long, global = true, env = "REACH_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "REACH_CONFIG", value_name = "FILE", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// Changes one setting, such as `--set policy.default_preset=gateway`; may be repeated.
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
@@ -159,8 +160,9 @@ pub fn main(app: &dyn App) -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return Failure::words(format!("threads can't be started: {e}")).exit(&Out::standard(), false),
     };
-    let out = Out::standard();
     let json = cli.common.json;
+    let mut out = Out::standard();
+    out.json = json;
     let exit = match runtime.block_on(run(cli, app, &out)) {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::Negative) => ExitCode::from(1),

@@ -13,18 +13,20 @@ pub struct Out {
     to: Mutex<Box<dyn Write + Send>>,
     /// Whether people look at it: colours and tables.
     pub terminal: bool,
+    /// Whether data is wanted as JSON.
+    pub json: bool,
 }
 
 impl Out {
     /// The process's standard output.
     pub fn standard() -> Self {
         let terminal = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { to: Mutex::new(Box::new(io::stdout())), terminal }
+        Self { to: Mutex::new(Box::new(io::stdout())), terminal, json: false }
     }
 
     /// Writes elsewhere.
     pub fn to(writer: impl Write + Send + 'static) -> Self {
-        Self { to: Mutex::new(Box::new(writer)), terminal: false }
+        Self { to: Mutex::new(Box::new(writer)), terminal: false, json: false }
     }
 
     /// Writes a line, or several.

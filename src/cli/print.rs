@@ -39,7 +39,7 @@ pub fn answer(answer: &pb::ResolveResponse, explain: bool, colour: bool) -> Stri
 
     labelled(&mut lines, "why", answer.reasons.iter().map(|n| escaped(&n.text)).collect());
     let label = if answer.decision == "none" { "nearest" } else { "or" };
-    labelled(&mut lines, label, table(rest.iter().map(|c| candidate_row(c)).collect()));
+    labelled(&mut lines, label, table(rest.iter().map(candidate_row).collect()));
     let dropped = answer.dropped.iter().map(|d| vec![escaped(&d.capability), who(d.agent.as_ref(), ""), paint.dim(&escaped(&d.text))]);
     labelled(&mut lines, "not", table(dropped.collect()));
     labelled(&mut lines, "note", answer.warnings.iter().map(|n| paint.yellow(&escaped(&n.text))).collect());

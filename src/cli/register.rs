@@ -1,14 +1,18 @@
 //! `reach register`: registers the manifests of files and folders.
 
-use crate::api::documents::{self as document, Document, Format};
+use crate::api::pb;
 use crate::cli::backend::Backend;
 use crate::cli::out::say;
 use crate::cli::{App, Common, Exit, Failure, Out, print};
+use crate::error::{Code, Error};
 use crate::telemetry::log::escaped;
+use crate::types::Fault;
+use crate::types::document::{self, Format};
+use crate::types::manifest_check::{self, Rules};
 use clap::Args;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Registers the manifests of files and folders (.yaml, .yml, .json, .jsonl).
@@ -22,74 +26,79 @@ pub struct Register {
     pub parallel: u16,
 }
 
-/// A manifest and where it was written.
+/// A manifest, or what is wrong with it, and where it was written.
 struct Found {
     place: String,
-    document: Document,
+    manifest: Result<Value, Error>,
+}
+
+/// What came of the manifests.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    changed: usize,
+    embedded: u64,
+    refused: usize,
 }
 
 impl Register {
     pub(super) async fn run(&self, common: &Common, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         let mut found = Vec::new();
-        let mut broken = 0;
         for file in files(&self.paths)? {
-            match read(&file) {
-                Ok(documents) => found.extend(documents),
-                Err(words) => {
-                    broken += 1;
-                    say(&format!("error: {words}"));
-                }
-            }
+            found.extend(read(&file));
         }
-        if found.is_empty() && broken == 0 {
+        if found.is_empty() {
             return Err(Failure::words("no manifests were found: files end in .yaml, .yml, .json or .jsonl"));
         }
         let backend = Backend::open(common, app).await?;
         let bar = progress(found.len());
         let backend = &backend;
-        let work = futures::stream::iter(found).map(|f| async move { (f.place, backend.register(f.document.value).await) });
+        let work = futures::stream::iter(found).map(|f| async move {
+            let answer = match f.manifest {
+                Ok(manifest) => backend.register(manifest).await,
+                Err(e) => Err(e.into()),
+            };
+            (f.place, answer)
+        });
         let mut answers = work.buffered(usize::from(self.parallel));
-        let (mut done, mut changed, mut embedded, mut failed) = (0usize, 0usize, 0u64, broken);
+        let mut tally = Tally::default();
         while let Some((place, answer)) = answers.next().await {
             bar.inc(1);
-            match answer {
-                Ok(receipt) => {
-                    done += 1;
-                    changed += usize::from(receipt.changed);
-                    embedded += u64::from(receipt.embedded);
-                    let who = print::who(receipt.agent.as_ref(), "");
-                    for advice in &receipt.lint {
-                        bar.suspend(|| {
-                            say(&format!(
-                                "advice: {who} {}: {}; {}",
-                                escaped(&advice.pointer),
-                                escaped(&advice.expected),
-                                escaped(&advice.hint)
-                            ))
-                        });
-                    }
-                    if common.json {
-                        bar.suspend(|| out.json(&receipt))?;
-                    } else {
-                        let state = if receipt.changed { "registered" } else { "unchanged " };
-                        bar.suspend(|| {
-                            out.line(&format!("{state}  {who}  {} capabilities, {} embedded", receipt.capabilities, receipt.embedded))
-                        })?;
-                    }
-                }
-                Err(Failure::Service(e)) => {
-                    failed += 1;
-                    bar.suspend(|| say(&format!("{}: {}", escaped(&place), print::refusal(&e))));
-                    if common.json {
-                        bar.suspend(|| out.json(&json!({"file": place, "error": e})))?;
-                    }
-                }
-                Err(other) => return Err(other),
-            }
+            bar.suspend(|| tally.take(&place, answer, common.json, out))?;
         }
         bar.finish_and_clear();
-        say(&format!("{done} manifests: {changed} registered, {} unchanged, {embedded} texts embedded, {failed} refused", done - changed));
-        if failed > 0 { Err(Failure::words(format!("{failed} manifests or files were refused"))) } else { Ok(Exit::Ok) }
+        let Tally { done, changed, embedded, refused } = tally;
+        say(&format!("{done} manifests: {changed} registered, {} unchanged, {embedded} texts embedded; {refused} refused", done - changed));
+        if refused > 0 { Err(Failure::words(format!("{refused} manifests or files were refused"))) } else { Ok(Exit::Ok) }
+    }
+}
+
+impl Tally {
+    /// Shows one answer and counts it. What is not about this manifest alone ends the command.
+    fn take(&mut self, place: &str, answer: Result<pb::RegisterResponse, Failure>, json: bool, out: &Out) -> Result<(), Failure> {
+        match answer {
+            Ok(receipt) => {
+                self.done += 1;
+                self.changed += usize::from(receipt.changed);
+                self.embedded += u64::from(receipt.embedded);
+                let who = print::who(receipt.agent.as_ref(), "");
+                for advice in &receipt.lint {
+                    let (pointer, expected, hint) = (escaped(&advice.pointer), escaped(&advice.expected), escaped(&advice.hint));
+                    say(&format!("advice: {who} {pointer}: {expected}; {hint}"));
+                }
+                if json {
+                    return out.json(&receipt);
+                }
+                let state = if receipt.changed { "registered" } else { "unchanged " };
+                out.line(&format!("{state}  {who}  {} capabilities, {} embedded", receipt.capabilities, receipt.embedded))
+            }
+            Err(Failure::Service(e)) if e.code != Code::Unauthenticated.as_str() => {
+                self.refused += 1;
+                say(&format!("{}: {}", escaped(place), print::refusal(&e)));
+                if json { out.json(&json!({"file": place, "error": e})) } else { Ok(()) }
+            }
+            Err(other) => Err(other),
+        }
     }
 }
 
@@ -131,14 +140,22 @@ fn walk(folder: &Path, all: &mut Vec<PathBuf>, depth: usize) -> Result<(), Failu
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Vec<Found>, String> {
+/// The manifests of a file. Lines of the flat form are grouped into agents.
+fn read(file: &Path) -> Vec<Found> {
     let name = file.display().to_string();
-    let bytes = std::fs::read(file).map_err(|e| format!("{name}: {e}"))?;
-    let documents = document::read(&bytes, Format::of_name(&name)).map_err(|faults| {
-        let words: Vec<String> = faults.iter().map(|f| f.to_string()).collect();
-        format!("{name}: {}", words.join("\n  "))
-    })?;
-    let several = documents.len() > 1;
-    let place = |d: &Document| if several { format!("{name} ({})", d.place) } else { name.clone() };
-    Ok(documents.into_iter().map(|document| Found { place: place(&document), document }).collect())
+    let refused = |place: String, faults| Found { place, manifest: Err(Error::invalid(faults)) };
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(e) => return vec![refused(name, vec![Fault::new("", "a readable file", e.to_string())])],
+    };
+    let documents = match document::read(&bytes, Format::of_name(&name)) {
+        Ok(documents) => documents,
+        Err(faults) => return vec![refused(name, faults)],
+    };
+    let all = manifest_check::check_all(&documents, &Rules::default());
+    let passed = all
+        .manifests
+        .iter()
+        .map(|checked| Found { place: name.clone(), manifest: serde_json::to_value(&checked.manifest).map_err(Error::internal) });
+    passed.chain(all.faulty.into_iter().map(|(place, faults)| refused(format!("{name}:{place}"), faults))).collect()
 }

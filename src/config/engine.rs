@@ -107,29 +107,32 @@ impl Schemas {
 /// `[index]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexConfig {
-    /// Vectors up to which every search is an exact scan; above, the graph serves wide searches.
-    pub exact_below: usize,
-    /// Visible share of the vectors under which a search is an exact scan whatever the size.
-    pub exact_share: f64,
-    /// Neighbours of a point in the graph.
-    pub hnsw_m: usize,
-    /// Breadth while the graph is built.
-    pub hnsw_ef_construction: usize,
-    /// Breadth of a search.
-    pub hnsw_ef_search: usize,
-    /// Share of removed vectors above which the graph is built anew in the background.
-    pub rebuild_share: f64,
+    /// Vectors of a part of the index from which on it gets a graph; below, it is scanned exactly.
+    pub min_rows: usize,
+    /// Neighbours of a point in the graph; twice as many on its lowest level.
+    pub neighbours: usize,
+    /// Rows kept in view while a point is inserted.
+    pub ef_build: usize,
+    /// Rows kept in view during a search, at least.
+    pub ef_search: usize,
+    /// Documents the newest part holds before it is sealed.
+    pub delta_max: usize,
+    /// Parts of similar size that are merged into one.
+    pub fan: usize,
+    /// Share of deleted documents above which a part is rewritten in the background. Range 0..=1.
+    pub purge_share: f64,
 }
 
 impl IndexConfig {
     pub(super) fn read(r: &mut Reader<'_>) -> Self {
         Self {
-            exact_below: r.int("exact_below", 50_000, 0..=100_000_000),
-            exact_share: r.number("exact_share", 0.1, 0.0..=1.0),
-            hnsw_m: r.int("hnsw_m", 24, 4..=128),
-            hnsw_ef_construction: r.int("hnsw_ef_construction", 200, 8..=4096),
-            hnsw_ef_search: r.int("hnsw_ef_search", 128, 8..=4096),
-            rebuild_share: r.number("rebuild_share", 0.2, 0.01..=1.0),
+            min_rows: r.int("min_rows", 32_768, 256..=100_000_000),
+            neighbours: r.int("neighbours", 16, 4..=64),
+            ef_build: r.int("ef_build", 120, 8..=4096),
+            ef_search: r.int("ef_search", 160, 8..=4096),
+            delta_max: r.int("delta_max", 256, 1..=100_000),
+            fan: r.int("fan", 6, 2..=64),
+            purge_share: r.number("purge_share", 0.1, 0.01..=1.0),
         }
     }
 }

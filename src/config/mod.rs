@@ -15,7 +15,7 @@ mod reader;
 pub mod server;
 
 pub use auth::{Auth, Token};
-pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, Schemas, Telemetry};
+pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, Schemas, Source, Telemetry};
 pub use reader::Key;
 pub use server::{Limits, Server};
 

@@ -25,7 +25,8 @@ pub(super) fn read(r: &mut Reader<'_>) -> Policy {
     }
     let bonus = r.section("bonus", |r| Bonus {
         preferred: share(r, "preferred", shipped.bonus.preferred),
-        cooccurrence: share(r, "cooccurrence", shipped.bonus.cooccurrence),
+        cooccurrence: ranged(r, "cooccurrence", shipped.bonus.cooccurrence, 10.0),
+        cooccurrence_cap: share(r, "cooccurrence_cap", shipped.bonus.cooccurrence_cap),
         tenant: share(r, "tenant", shipped.bonus.tenant),
     });
     Policy {

@@ -24,7 +24,7 @@ pub fn fakes() -> Models {
     Models::from_arms(arms, &worker, 1 << 20).unwrap()
 }
 
-/// An encoder without weights: texts that share characters and pairs of characters are close. A text with `panic` in it panics, one with `fail` fails.
+/// An encoder without weights: texts that share characters and pairs of characters are close. A text with `please panic` in it panics, one with `please fail` fails.
 pub struct Fake {
     info: ModelInfo,
     closed: Mutex<bool>,
@@ -95,8 +95,8 @@ impl Embed for Fake {
             self.opened.wait(&mut closed);
         }
         drop(closed);
-        assert!(!texts.iter().any(|t| t.contains("panic")), "the fake was asked to panic");
-        if texts.iter().any(|t| t.contains("fail")) {
+        assert!(!texts.iter().any(|t| t.contains("please panic")), "the fake was asked to panic");
+        if texts.iter().any(|t| t.contains("please fail")) {
             return Err(EmbedError::Failed("the fake was asked to fail".into()));
         }
         self.seen.lock().extend(texts.iter().map(|t| (*t).to_owned()));

@@ -147,7 +147,12 @@ impl Bench {
             policy,
             dense: DenseConfig::default(),
             words: LexConfig::default(),
-            config: IngestConfig { rules: Rules { long: Long::Cut, ..Rules::default() }, lenient_schemas: true, lint: false, agents_per_owner: 0 },
+            config: IngestConfig {
+                rules: Rules { long: Long::Cut, ..Rules::default() },
+                lenient_schemas: true,
+                lint: false,
+                agents_per_owner: 0,
+            },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
@@ -214,7 +219,7 @@ fn places<'a>(query: &Labelled, order: impl Iterator<Item = (&'a str, &'a str)>)
     order.enumerate().filter(|(_, (a, c))| is_right(query, a, c)).map(|(i, _)| i).collect()
 }
 
-fn by<'a>(items: &'a [Item], key: impl Fn(&Item) -> Option<f32>) -> impl Iterator<Item = (&'a str, &'a str)> {
+fn by(items: &[Item], key: impl Fn(&Item) -> Option<f32>) -> impl Iterator<Item = (&str, &str)> {
     let mut order: Vec<(f32, usize)> = items.iter().enumerate().filter_map(|(i, it)| Some((key(it)?, i))).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     order.into_iter().filter_map(|(_, i)| items.get(i)).map(|i| (&*i.agent.agent_id, &*i.capability))
@@ -264,7 +269,11 @@ pub async fn run(bench: &Bench, models: &Models, config: &RunConfig, mut each: i
         ece: metrics::ece(&judged),
         brier: metrics::brier(&judged),
         auroc: metrics::auroc(&judged),
-        latency_ms: Latency { p50: metrics::quantile(&took, 0.5), p95: metrics::quantile(&took, 0.95), p99: metrics::quantile(&took, 0.99) },
+        latency_ms: Latency {
+            p50: metrics::quantile(&took, 0.5),
+            p95: metrics::quantile(&took, 0.95),
+            p99: metrics::quantile(&took, 0.99),
+        },
         route_ms_p50: metrics::quantile(&route, 0.5),
         models: models.fingerprints().iter().map(ToString::to_string).collect(),
         agents: bench.batch.agents,

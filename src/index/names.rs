@@ -19,6 +19,8 @@ const MAX_IN_TEXT: usize = 120;
 const MAX_BARE: usize = 256;
 /// Visible documents from which on rarity says anything.
 const MIN_DOCS: u64 = 200;
+/// Words of a name that is not said by chance.
+const MANY_WORDS: usize = 4;
 /// Letters of a rare word.
 const MIN_RARE: usize = 4;
 
@@ -40,9 +42,9 @@ pub struct NameDoc {
 pub enum Distinct {
     /// It was written like code: `snake_case`, camelCase, in backticks, with parentheses.
     CodeForm,
-    /// It has several words.
+    /// It has several words, and no other visible capability speaks of all of them (or it has four and more).
     Words,
-    /// Its one word stands in hardly any visible document beside its own.
+    /// It is one word, and no other visible capability speaks of it.
     Rare,
 }
 
@@ -79,7 +81,8 @@ struct Owner {
 #[derive(Clone)]
 struct Entry {
     owners: Vec<Owner>,
-    words: u32,
+    /// Its words as the keyword index knows them.
+    words: Vec<String>,
 }
 
 /// The first two characters of a name.
@@ -152,7 +155,7 @@ impl NameTable {
                     entry.owners.insert(at, owner);
                 }
             } else {
-                let words = analyze(written).iter().filter(|t| t.kind == TokenKind::Word).count() as u32;
+                let words = analyze(written).into_iter().filter(|t| t.kind == TokenKind::Word).map(|t| t.text).collect();
                 self.names.insert(Arc::clone(&name), Arc::new(Entry { owners: vec![owner], words }));
                 let length = name.chars().count().min(usize::from(u16::MAX)) as u16;
                 let lengths = Arc::make_mut(self.heads.entry(head).or_default());
@@ -243,12 +246,13 @@ impl NameTable {
                     continue;
                 }
                 reach = from + length;
-                let distinct = text.distinct(from, from + length, entry.words, name, slots.len() as u64, visible, words);
+                let owners = slots.len() as u64;
+                let distinct = text.distinct(from, from + length, entry, owners, || words.holders(&entry.words, visible, owners + 1));
                 hits.push(NameHit {
                     slots,
                     name: Arc::clone(name),
                     span: text.span(from, from + length),
-                    words: entry.words,
+                    words: entry.words.len() as u32,
                     whole: from == 0 && from + length == text.letters.len(),
                     distinct,
                 });
@@ -339,17 +343,8 @@ impl<'a> Text<'a> {
         (place(from).map_or(0, |p| p.0), to.checked_sub(1).and_then(place).map_or(0, |p| p.1))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one private question with one caller")]
-    fn distinct(
-        &self,
-        from: usize,
-        to: usize,
-        words: u32,
-        name: &str,
-        owners: u64,
-        visible: &Visible,
-        lex: &LexSnapshot,
-    ) -> Option<Distinct> {
+    /// Why a name that covers these letters may count. `holders`: visible documents that hold all its words, and all visible ones.
+    fn distinct(&self, from: usize, to: usize, name: &Entry, owners: u64, holders: impl FnOnce() -> (u64, u64)) -> Option<Distinct> {
         let (start, end) = self.span(from, to);
         let written = self.chars.get(start..end).unwrap_or_default();
         let called =
@@ -358,11 +353,18 @@ impl<'a> Text<'a> {
         if called || camel || written.contains(&'_') {
             return Some(Distinct::CodeForm);
         }
-        if words > 1 {
+        if name.words.len() >= MANY_WORDS {
             return Some(Distinct::Words);
         }
-        let (df, docs) = lex.df(name, visible);
-        (docs >= MIN_DOCS && df <= owners && name.chars().count() >= MIN_RARE).then_some(Distinct::Rare)
+        let (held, docs) = holders();
+        if held > owners {
+            return None;
+        }
+        match name.words.as_slice() {
+            [] => None,
+            [word] => (docs >= MIN_DOCS && word.chars().count() >= MIN_RARE).then_some(Distinct::Rare),
+            [_, _, ..] => Some(Distinct::Words),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::layout::Layout;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An immutable set of documents with its own index over them.
@@ -53,6 +54,21 @@ impl<S> Dead<S> {
     #[inline]
     pub(crate) fn has(&self, doc: usize) -> bool {
         self.count != 0 && self.bits.get(doc / 64).is_some_and(|word| word >> (doc % 64) & 1 == 1)
+    }
+
+    /// Number of deleted documents in a range.
+    pub(crate) fn count_in(&self, docs: Range<usize>) -> usize {
+        if self.count == 0 || docs.is_empty() {
+            return 0;
+        }
+        let (first, last) = (docs.start / 64, (docs.end - 1) / 64);
+        let words = self.bits.get(first..=last).unwrap_or_default().iter().enumerate();
+        let mask = |word: usize| {
+            let low = if word == first { !0u64 << (docs.start % 64) } else { !0 };
+            let high = if word == last { !0u64 >> (63 - (docs.end - 1) % 64) } else { !0 };
+            low & high
+        };
+        words.map(|(i, bits)| (bits & mask(first + i)).count_ones() as usize).sum()
     }
 
     fn set(&mut self, doc: usize) -> bool {
@@ -274,5 +290,21 @@ impl<P: Part> Upkeep<P> {
             part.finish(&self.cfg).unwrap_or(part)
         });
         Renewed { from, part }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deleted_documents_are_counted_by_range() {
+        let mut dead: Dead<()> = Dead::none(300);
+        for doc in [0, 63, 64, 127, 128, 200, 299] {
+            assert!(dead.set(doc) && !dead.set(doc));
+        }
+        for range in [0..300, 0..1, 1..63, 63..65, 64..128, 65..127, 128..300, 299..300, 10..10, 201..299] {
+            assert_eq!(dead.count_in(range.clone()), range.clone().filter(|doc| dead.has(*doc)).count(), "{range:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::catalog::{CapEntry, Catalog, Delta};
 use crate::embed::ModelInfo;
-use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex};
+use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, Role};
 use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
 use crate::index::names::{NameDoc, NameIndex};
 use crate::ingest::texts::{self, Piece};
@@ -20,12 +20,29 @@ pub struct ArmWriter {
     pub model: ModelInfo,
     index: DenseIndex,
     background: Arc<Background>,
+    hubs: imbl::HashMap<u32, f32>,
 }
 
 impl ArmWriter {
     /// An empty arm.
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
-        Self { index: DenseIndex::new(model.dim, config), model, background }
+        Self { index: DenseIndex::new(model.dim, config), model, background, hubs: imbl::HashMap::new() }
+    }
+
+    fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>) {
+        for slot in removed {
+            self.hubs.remove(slot);
+        }
+        for doc in &added {
+            let texts: Vec<&[f32]> = doc
+                .vectors
+                .iter()
+                .filter(|(role, _)| matches!(role, Role::Name | Role::Description | Role::Both))
+                .map(|(_, v)| &**v)
+                .collect();
+            self.hubs.insert(doc.slot, self.background.hub(&texts));
+        }
+        self.index.apply(removed, added);
     }
 }
 
@@ -68,35 +85,45 @@ impl Engine {
             Some(by_arm) => {
                 for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
                     let docs = delta.added.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect();
-                    arm.index.apply(&delta.removed, docs);
+                    arm.apply(&delta.removed, docs);
                 }
             }
             None => {
                 self.pending.extend(delta.added.iter().map(|c| c.slot));
                 for arm in &mut self.arms {
-                    arm.index.apply(&delta.removed, Vec::new());
+                    arm.apply(&delta.removed, Vec::new());
                 }
             }
         }
         let words = delta
             .added
             .iter()
-            .map(|cap| LexDoc { slot: cap.slot, class: cap.class, fields: texts::fields(&cap.agent.manifest, cap.capability(), &cap.schema_words()) })
+            .map(|cap| LexDoc {
+                slot: cap.slot,
+                class: cap.class,
+                fields: texts::fields(&cap.agent.manifest, cap.capability(), &cap.schema_words()),
+            })
             .collect();
         self.words.apply(&delta.removed, words);
         let names = delta
             .added
             .iter()
-            .map(|cap| NameDoc { slot: cap.slot, class: cap.class, name: cap.capability().intent.to_string(), aliases: cap.capability().aliases.clone() })
+            .map(|cap| NameDoc {
+                slot: cap.slot,
+                class: cap.class,
+                name: cap.capability().intent.to_string(),
+                aliases: cap.capability().aliases.clone(),
+            })
             .collect();
         self.names.apply(&delta.removed, names);
     }
 
     /// Adds the vectors of capabilities that were pending.
     pub fn fill(&mut self, slots: &[u32], by_arm: &[ByText]) {
-        let caps: Vec<Arc<CapEntry>> = slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
+        let caps: Vec<Arc<CapEntry>> =
+            slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
         for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
-            arm.index.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect());
+            arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect());
         }
         for slot in slots {
             self.pending.remove(slot);
@@ -113,8 +140,11 @@ impl Engine {
 
     /// Publishes the current state. Returns the generation of the View.
     pub fn publish(&self) -> u64 {
-        let arms: Vec<Arm> =
-            self.arms.iter().map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone() }).collect();
+        let arms: Vec<Arm> = self
+            .arms
+            .iter()
+            .map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone(), hubs: a.hubs.clone() })
+            .collect();
         let (catalog, words, names, pending) = (self.catalog.clone(), self.words.snapshot(), self.names.snapshot(), self.pending.len());
         self.views.update(|old| View {
             catalog: catalog.clone(),

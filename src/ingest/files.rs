@@ -54,25 +54,34 @@ pub fn read(path: &Path, rules: &Rules) -> Result<FromFiles, Error> {
     let mut out = FromFiles::default();
     for file in files {
         let shown = file.display().to_string();
-        let named = |place: String, f: Fault| Fault { pointer: format!("{place}{}", f.pointer), ..f };
         let bytes = std::fs::read(&file).map_err(|e| Error::invalid_at(&shown, "a readable file", e.to_string()))?;
-        let format = Format::of_name(&shown);
-        let documents = match document::read(&bytes, format) {
-            Ok(documents) => documents,
-            Err(faults) => {
-                out.faults.extend(faults.into_iter().map(|f| named(format!("{shown} "), f)));
-                continue;
-            }
-        };
-        let checked = check_all(&documents, rules);
-        for (at, faults) in checked.faulty {
-            out.faults.extend(faults.into_iter().map(|f| named(format!("{shown}:{at} "), f)));
-        }
-        for checked in checked.manifests {
-            let agent = checked.manifest.key();
-            out.warnings.extend(checked.warnings.into_iter().map(|f| named(format!("{shown} ({agent}) "), f)));
-            out.manifests.push(checked.manifest);
-        }
+        let one = read_text(&shown, &bytes, rules);
+        out.manifests.extend(one.manifests);
+        out.faults.extend(one.faults);
+        out.warnings.extend(one.warnings);
     }
     Ok(out)
+}
+
+/// Reads the manifests of one file's content; `name` says the format and stands in faults.
+pub fn read_text(name: &str, bytes: &[u8], rules: &Rules) -> FromFiles {
+    let mut out = FromFiles::default();
+    let named = |place: String, f: Fault| Fault { pointer: format!("{place}{}", f.pointer), ..f };
+    let documents = match document::read(bytes, Format::of_name(name)) {
+        Ok(documents) => documents,
+        Err(faults) => {
+            out.faults.extend(faults.into_iter().map(|f| named(format!("{name} "), f)));
+            return out;
+        }
+    };
+    let checked = check_all(&documents, rules);
+    for (at, faults) in checked.faulty {
+        out.faults.extend(faults.into_iter().map(|f| named(format!("{name}:{at} "), f)));
+    }
+    for checked in checked.manifests {
+        let agent = checked.manifest.key();
+        out.warnings.extend(checked.warnings.into_iter().map(|f| named(format!("{name} ({agent}) "), f)));
+        out.manifests.push(checked.manifest);
+    }
+    out
 }

@@ -5,9 +5,9 @@
 
 use crate::catalog::lint::{Facts, lint};
 use crate::index::dense::Role;
+use crate::types::Principal;
 use crate::types::fault::Fault;
 use crate::types::manifest::Manifest;
-use crate::types::Principal;
 use crate::view::View;
 
 /// Capabilities of one registration that are compared with their neighbours.
@@ -33,16 +33,19 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                 let mut other = |s: u32| s != *slot && view.cap(s).is_some_and(|c| c.folded() != cap.folded());
                 if *role == Role::Both {
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
-                    if let Some((near, cosine)) = best.first() {
-                        if fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c) {
+                    if let Some((near, cosine)) = best.first()
+                        && fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c) {
                             fact.nearest = Some((name_of(*near), *cosine));
                         }
-                    }
                 } else if examples < MAX_EXAMPLES {
                     let index = examples;
                     examples += 1;
                     // against the other capabilities' texts and this one's own description, not the example itself
-                    let own = vectors.iter().filter(|(r, _)| *r == Role::Both).map(|(_, v)| crate::kernel::dot::dot_f32(v, vector)).fold(-1.0, f32::max);
+                    let own = vectors
+                        .iter()
+                        .filter(|(r, _)| *r == Role::Both)
+                        .map(|(_, v)| crate::kernel::dot::dot_f32(v, vector))
+                        .fold(-1.0, f32::max);
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
                     if let Some((near, _)) = best.first().filter(|(_, cosine)| *cosine > own + 0.02) {
                         fact.strayed.push((index, name_of(*near)));
@@ -52,9 +55,9 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
         }
         let name = crate::types::text::words_of_name(&cap.capability().intent);
         if !name.contains(' ') {
-            let (df, docs) = view.words.df(&name, &visible);
+            let (holders, docs) = view.words.holders(std::slice::from_ref(&name), &visible, u64::MAX);
             if docs > 1 {
-                fact.name_share = Some((df.saturating_sub(1)) as f32 / (docs - 1) as f32);
+                fact.name_share = Some(holders.saturating_sub(1) as f32 / (docs - 1) as f32);
             }
         }
         facts.push(fact);

@@ -26,6 +26,11 @@ pub struct ProbeRound {
     pub failed: usize,
 }
 
+async fn ask(probe: &dyn Probe, key: AgentKey, address: String) -> (AgentKey, bool) {
+    let good = probe.ask(&address).await;
+    (key, good)
+}
+
 impl Ingest {
     /// Probes every agent that is due and takes the results into the View.
     pub async fn probe_due(&self, probe: &dyn Probe) -> ProbeRound {
@@ -42,12 +47,12 @@ impl Ingest {
             })
             .collect();
         let mut round = ProbeRound::default();
-        let asks = targets.iter().map(|(key, address)| async move { (key, probe.ask(address).await) });
+        let asks: Vec<_> = targets.into_iter().map(|(key, address)| ask(probe, key, address)).collect();
         let mut answers = futures::stream::iter(asks).buffer_unordered(AT_ONCE);
         while let Some((key, good)) = answers.next().await {
             round.asked += 1;
             round.failed += usize::from(!good);
-            self.live.lock().probed(key, good);
+            self.live.lock().probed(&key, good);
         }
         self.refresh_live();
         round

@@ -46,7 +46,7 @@ impl Ingest {
     pub async fn heartbeat(&self, who: &Principal, key: &AgentKey, beat: Heartbeat) -> Result<AgentState, Error> {
         let record = self.owned(who, key)?;
         let now = self.clock.now_ms();
-        let before = self.views.load().live.get(key).map(|l| (l.status(), l.draining));
+        let before = self.views.load().live.get(key).map(|l| (l.status(), l.draining, l.lease_until_ms));
         if let Some(draining) = beat.draining.filter(|d| *d != record.entry.draining) {
             self.set_draining(key, draining).await?;
         }
@@ -54,8 +54,11 @@ impl Ingest {
         if known.is_none() {
             return Err(Error::not_found("agent"));
         }
-        // load shows with the next refresh; who comes back or drains shows at once
-        let snapshot_is_behind = before.is_none_or(|(status, draining)| status != "live" || beat.draining.is_some_and(|d| d != draining));
+        // load shows with the next refresh; who comes back, drains, or would run out before the next refresh shows at once
+        let soon = record.entry.manifest.ttl.map_or(0, |ttl| i64::try_from(ttl.as_millis() / 4).unwrap_or(0)).min(5_000);
+        let snapshot_is_behind = before.is_none_or(|(status, draining, until)| {
+            status != "live" || beat.draining.is_some_and(|d| d != draining) || until.is_some_and(|u| u - now <= soon)
+        });
         if snapshot_is_behind {
             self.refresh_live();
         }
@@ -116,7 +119,8 @@ impl Ingest {
     pub async fn get(&self, who: &Principal, key: &AgentKey, version: Option<&str>) -> Result<AgentState, Error> {
         let record = self.seen(who, key)?;
         let mut state = self.state(&record);
-        let Some(version) = version.filter(|v| !v.is_empty() && *v != state.content_hash && *v != record.entry.manifest.agent_version) else {
+        let Some(version) = version.filter(|v| !v.is_empty() && *v != state.content_hash && *v != record.entry.manifest.agent_version)
+        else {
             return Ok(state);
         };
         let (store, key, version) = (self.store.clone(), key.clone(), version.to_string());
@@ -166,9 +170,7 @@ impl Ingest {
             let tags = || manifest.tags.iter().chain(manifest.capabilities.iter().flat_map(|c| &c.tags));
             namespace.is_none_or(|n| manifest.namespace.as_str() == n)
                 && tag.as_ref().is_none_or(|t| tags().any(|have| fold_name(have) == *t))
-                && capability
-                    .as_ref()
-                    .is_none_or(|c| record.slots.iter().filter_map(|s| view.cap(*s)).any(|cap| cap.is_called(c)))
+                && capability.as_ref().is_none_or(|c| record.slots.iter().filter_map(|s| view.cap(*s)).any(|cap| cap.is_called(c)))
         };
         for record in view.catalog.page(who, after.as_ref()).filter(fits) {
             if page.agents.len() == limit as usize {

@@ -63,6 +63,18 @@ pub fn scan_i8_with(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32]
     unsafe { scan_by(usable(kernel), query, rows, sums, out) }
 }
 
+/// [`scan_i8`] over chosen rows: `out[i]` belongs to row `ids[i]` of `rows`. A row that is not there counts as zeros.
+pub fn gather_i8(query: Planes<'_>, rows: &[i8], sums: &[i32], ids: &[u32], out: &mut [(i32, i32)]) {
+    // SAFETY: `best` returns available kernels only
+    unsafe { gather_by(Kernel::best(), query, rows, sums, ids, out) }
+}
+
+/// [`gather_i8`] with a given kernel; one that this machine lacks is replaced by the scalar twin.
+pub fn gather_i8_with(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], ids: &[u32], out: &mut [(i32, i32)]) {
+    // SAFETY: `usable` checked the instruction set
+    unsafe { gather_by(usable(kernel), query, rows, sums, ids, out) }
+}
+
 fn usable(kernel: Kernel) -> Kernel {
     if kernel.is_available() { kernel } else { Kernel::Scalar }
 }
@@ -123,6 +135,47 @@ unsafe fn scan_by(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], 
     let _: &[i32] = sums;
 }
 
+/// # Safety
+/// `kernel` is available on this CPU.
+unsafe fn gather_by(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], ids: &[u32], out: &mut [(i32, i32)]) {
+    let width = query.hi.len().min(query.lo.len());
+    #[cfg(target_arch = "x86_64")]
+    if kernel == Kernel::Avx512 && width > 0 {
+        let query = Planes { hi: &query.hi[..width], lo: &query.lo[..width] };
+        for (ids, out) in ids.chunks(4).zip(out.chunks_mut(4)) {
+            let within = |id: &u32| ((*id as usize) < sums.len()).then(|| rows.get(*id as usize * width..)?.get(..width)).flatten();
+            // four rows that are there, or one at a time
+            if let [a, b, c, d] = ids
+                && let (Some(a), Some(b), Some(c), Some(d)) = (within(a), within(b), within(c), within(d))
+                && out.len() == 4
+            {
+                // SAFETY: four rows of the query's width
+                let (hi, lo) = unsafe { x86::four_avx512(query, [a.as_ptr(), b.as_ptr(), c.as_ptr(), d.as_ptr()], 0) };
+                for (k, out) in out.iter_mut().enumerate() {
+                    let shift = x86::SHIFT * sums[ids[k] as usize];
+                    *out = (hi[k] - shift, lo[k] - shift);
+                }
+                continue;
+            }
+            for (id, out) in ids.iter().zip(out) {
+                let row = within(id).unwrap_or_default();
+                // SAFETY: available, see above; the lengths are equal or the row is empty
+                *out = unsafe { (x86::i8_avx512(&query.hi[..row.len()], row), x86::i8_avx512(&query.lo[..row.len()], row)) };
+            }
+        }
+        return;
+    }
+    for (id, out) in ids.iter().zip(out) {
+        let at = *id as usize * width;
+        let one = rows.get(at..at + width).zip(sums.get(*id as usize..=*id as usize));
+        *out = (0, 0);
+        if let Some((row, sum)) = one {
+            // SAFETY: as the caller promised
+            unsafe { scan_by(kernel, query, row, sum, std::slice::from_mut(out)) };
+        }
+    }
+}
+
 /// Sixteen running sums, like the lanes of a wide register.
 fn f32_scalar(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0f32; 16];
@@ -153,7 +206,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// Value added to a signed byte to make it unsigned.
-    const SHIFT: i32 = 128;
+    pub(super) const SHIFT: i32 = 128;
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) unsafe fn f32_avx2(a: &[f32], b: &[f32]) -> f32 {
@@ -302,36 +355,62 @@ mod x86 {
         [_mm_extract_epi32::<0>(four), _mm_extract_epi32::<1>(four), _mm_extract_epi32::<2>(four), _mm_extract_epi32::<3>(four)]
     }
 
-    /// Four rows at a time, so that a load of the query serves four products.
+    /// Both planes against four rows, so that a load of the query serves four products. Fetches what lies `ahead` of each row, unless 0.
+    ///
+    /// # Safety
+    /// AVX-512 VNNI is there, both planes have one length, and each pointer has as many bytes behind it.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2")]
-    pub(super) unsafe fn scan_avx512(query: Planes<'_>, rows: &[i8], sums: &[i32], out: &mut [(i32, i32)]) {
+    pub(super) unsafe fn four_avx512(query: Planes<'_>, start: [*const i8; 4], ahead: usize) -> ([i32; 4], [i32; 4]) {
         let width = query.hi.len();
         let flip = _mm512_set1_epi8(i8::MIN);
-        let n = out.len();
+        let whole = width / 64 * 64;
+        let rest: __mmask64 = (1u64 << (width - whole)) - 1;
+        let (mut hi, mut lo) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+        let mut i = 0;
+        while i < whole {
+            // SAFETY: i + 64 ≤ width, the length of the planes and of every row
+            let (h, l) =
+                unsafe { (_mm512_loadu_si512(query.hi.as_ptr().add(i).cast()), _mm512_loadu_si512(query.lo.as_ptr().add(i).cast())) };
+            let (h, l) = (_mm512_xor_si512(h, flip), _mm512_xor_si512(l, flip));
+            for k in 0..4 {
+                if ahead > 0 {
+                    // a hint, never read
+                    _mm_prefetch::<_MM_HINT_T0>(start[k].wrapping_add(ahead + i).cast());
+                }
+                // SAFETY: as above
+                let r = unsafe { _mm512_loadu_si512(start[k].add(i).cast()) };
+                hi[k] = _mm512_dpbusd_epi32(hi[k], h, r);
+                lo[k] = _mm512_dpbusd_epi32(lo[k], l, r);
+            }
+            i += 64;
+        }
+        if rest != 0 {
+            // SAFETY: the mask keeps lanes past the end of planes and rows unread
+            let (h, l) = unsafe {
+                (_mm512_maskz_loadu_epi8(rest, query.hi.as_ptr().add(i)), _mm512_maskz_loadu_epi8(rest, query.lo.as_ptr().add(i)))
+            };
+            let (h, l) = (_mm512_xor_si512(h, flip), _mm512_xor_si512(l, flip));
+            for k in 0..4 {
+                // SAFETY: as above
+                let r = unsafe { _mm512_maskz_loadu_epi8(rest, start[k].add(i)) };
+                hi[k] = _mm512_dpbusd_epi32(hi[k], h, r);
+                lo[k] = _mm512_dpbusd_epi32(lo[k], l, r);
+            }
+        }
+        (sums_of_four(hi), sums_of_four(lo))
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2")]
+    pub(super) unsafe fn scan_avx512(query: Planes<'_>, rows: &[i8], sums: &[i32], out: &mut [(i32, i32)]) {
+        let (width, n) = (query.hi.len(), out.len());
         let mut first = 0;
         while first < n {
             let take = (n - first).min(4);
             // a short last group reads its last row again and drops the copies
             let row = |k: usize| rows.as_ptr().wrapping_add((first + k.min(take - 1)) * width);
-            let start = [row(0), row(1), row(2), row(3)];
-            let (mut hi, mut lo) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
-            let mut i = 0;
-            while i < width {
-                let mask: __mmask64 = if width - i >= 64 { !0 } else { (1u64 << (width - i)) - 1 };
-                // SAFETY: the mask keeps lanes past the end of planes and rows unread
-                let (h, l) = unsafe {
-                    (_mm512_maskz_loadu_epi8(mask, query.hi.as_ptr().add(i)), _mm512_maskz_loadu_epi8(mask, query.lo.as_ptr().add(i)))
-                };
-                let (h, l) = (_mm512_xor_si512(h, flip), _mm512_xor_si512(l, flip));
-                for k in 0..4 {
-                    // SAFETY: as above; `start[k]` is the beginning of a row inside `rows`
-                    let r = unsafe { _mm512_maskz_loadu_epi8(mask, start[k].add(i)) };
-                    hi[k] = _mm512_dpbusd_epi32(hi[k], h, r);
-                    lo[k] = _mm512_dpbusd_epi32(lo[k], l, r);
-                }
-                i += 64;
-            }
-            let (hi, lo) = (sums_of_four(hi), sums_of_four(lo));
+            // SAFETY: four beginnings of rows inside `rows`
+            let (hi, lo) = unsafe { four_avx512(query, [row(0), row(1), row(2), row(3)], 4 * width) };
             for k in 0..take {
                 let shift = SHIFT * sums[first + k];
                 out[first + k] = (hi[k] - shift, lo[k] - shift);
@@ -378,6 +457,11 @@ mod tests {
             for kernel in Kernel::available() {
                 let mut out = vec![(7, 7); n];
                 scan_i8_with(kernel, Planes { hi: &hi, lo: &lo }, &rows, &sums, &mut out);
+                prop_assert_eq!(&out, &want, "{:?}", kernel);
+                let ids: Vec<u32> = (0..n as u32 + 3).rev().chain([u32::MAX, 0, 0]).collect();
+                let mut out = vec![(7, 7); ids.len()];
+                gather_i8_with(kernel, Planes { hi: &hi, lo: &lo }, &rows, &sums, &ids, &mut out);
+                let want: Vec<(i32, i32)> = ids.iter().map(|id| want.get(*id as usize).copied().unwrap_or_default()).collect();
                 prop_assert_eq!(&out, &want, "{:?}", kernel);
             }
         }

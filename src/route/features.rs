@@ -12,19 +12,71 @@ use crate::view::View;
 /// Names of the features, in the order of a row.
 pub const NAMES: &[&str] = &[
     // distance to the best candidate in model spreads (−8..=0) and z-score over the candidates (−4..=6), by text
-    "gap_name", "z_name", "gap_description", "z_description", "gap_both", "z_both", "gap_mean", "z_mean", "gap_label", "z_label",
-    "gap_dense", "z_dense", "gap_example", "z_example", "gap_examples", "z_examples", "gap_schema", "z_schema",
+    "gap_name",
+    "z_name",
+    "gap_description",
+    "z_description",
+    "gap_both",
+    "z_both",
+    "gap_mean",
+    "z_mean",
+    "gap_label",
+    "z_label",
+    "gap_dense",
+    "z_dense",
+    "gap_example",
+    "z_example",
+    "gap_examples",
+    "z_examples",
+    "gap_schema",
+    "z_schema",
+    "gap_centred",
+    "z_centred",
     // against the pool of unrelated descriptions, and on the model's absolute scale
-    "pool_mean", "pool_dense", "over_pool", "absolute",
+    "pool_mean",
+    "pool_dense",
+    "over_pool",
+    "absolute",
+    "hub",
+    "rich",
     // words
-    "bm25", "gap_bm25", "z_bm25", "covered", "cov_name", "cov_alias", "cov_description", "cov_example", "cov_tag", "cov_schema",
-    "name_covered", "name_run", "name_phrase", "name_grams", "grams", "description_run",
+    "bm25",
+    "gap_bm25",
+    "z_bm25",
+    "covered",
+    "cov_name",
+    "cov_alias",
+    "cov_description",
+    "cov_example",
+    "cov_tag",
+    "cov_schema",
+    "name_covered",
+    "name_run",
+    "name_phrase",
+    "name_grams",
+    "grams",
+    "description_run",
+    "schema_covered",
+    "schema_grams",
     // place in each arm
-    "rank_dense", "rank_words",
+    "rank_dense",
+    "rank_words",
     // the query and the fleet
-    "q_words", "q_known", "q_covered", "q_name", "q_margin_dense", "q_margin_words", "q_pool", "q_fleet", "q_examples", "q_schema", "q_agree",
+    "q_words",
+    "q_known",
+    "q_covered",
+    "q_name",
+    "q_margin_dense",
+    "q_margin_words",
+    "q_pool",
+    "q_fleet",
+    "q_examples",
+    "q_schema",
+    "q_agree",
 ];
 
+/// Features that come from vectors; the others follow.
+const DENSE: usize = 26;
 /// Number of features.
 pub const COUNT: usize = NAMES.len();
 
@@ -48,6 +100,11 @@ impl Column {
             .map(|v| v.map_or((0.0, 0.0), |v| (((v - best) / spread).clamp(-8.0, 0.0), ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0))))
             .collect()
     }
+}
+
+/// How much labelled text a capability has, 0..1: n / (n + 2). Among capabilities of unequal richness the rich ones are nearer to everything.
+fn richness(e: &ArmEvidence) -> f32 {
+    e.count as f32 / (e.count as f32 + 2.0)
 }
 
 fn mean_of(e: &ArmEvidence) -> Option<f32> {
@@ -78,8 +135,18 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
     if n == 0 {
         return rows;
     }
-    let texts: [Text; 9] =
-        [|e| e.name, |e| e.description, |e| e.both, mean_of, |e| e.label, |e| Some(e.dense), |e| e.example.or(e.both), |e| e.examples.or(e.both), |e| e.schema];
+    let texts: [Text; 10] = [
+        |e| e.name,
+        |e| e.description,
+        |e| e.both,
+        mean_of,
+        |e| e.label,
+        |e| Some(e.dense),
+        |e| e.example.or(e.both),
+        |e| e.examples.or(e.both),
+        |e| e.schema,
+        |e| e.centred,
+    ];
 
     // dense features: sums over the arms that know a candidate, divided at the end
     let mut arms_of = vec![0.0f32; n];
@@ -95,22 +162,30 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
                 continue;
             }
             let column = Column { values: found.iter().map(|f| evidence(f).and_then(|e| text(&e))).collect() };
-            for (row, (gap, z)) in rows.iter_mut().zip(column.shaped(spread)) {
+            // cosines of centred vectors spread about twice as far
+            let unit = if t == 9 { 2.0 * spread } else { spread };
+            for (row, (gap, z)) in rows.iter_mut().zip(column.shaped(unit)) {
                 row[2 * t] += gap;
                 row[2 * t + 1] += z;
             }
         }
         let (pool_mean, pool_std, pool_best) = used.pool;
         let mut scores = Vec::new();
+        let hubs: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| e.hub)).collect();
+        let rich: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| richness(&e))).collect();
+        let rich_mean = rich.iter().sum::<f32>() / rich.len().max(1) as f32;
+        let hub_mean = hubs.iter().sum::<f32>() / hubs.len().max(1) as f32;
         for (i, f) in found.iter().enumerate() {
             let Some(e) = evidence(f) else { continue };
             arms_of[i] += 1.0;
             let z = (e.dense - pool_mean) / pool_std;
             let mean = mean_of(&e).unwrap_or(e.dense);
-            rows[i][18] += ((mean - pool_mean) / pool_std).clamp(-6.0, 15.0);
-            rows[i][19] += z.clamp(-6.0, 15.0);
-            rows[i][20] += ((e.dense - pool_best) / spread).clamp(-8.0, 8.0);
-            rows[i][21] += ((e.dense - arm.background.mean) / spread).clamp(-8.0, 12.0);
+            rows[i][20] += ((mean - pool_mean) / pool_std).clamp(-6.0, 15.0);
+            rows[i][21] += z.clamp(-6.0, 15.0);
+            rows[i][22] += ((e.dense - pool_best) / spread).clamp(-8.0, 8.0);
+            rows[i][23] += ((e.dense - arm.background.mean) / spread).clamp(-8.0, 12.0);
+            rows[i][24] += ((e.hub - hub_mean) / spread).clamp(-6.0, 6.0);
+            rows[i][25] += richness(&e) - rich_mean;
             dense_score[i] = dense_score[i].max(z);
             scores.push(e.dense);
             q_pool = q_pool.max(z);
@@ -119,7 +194,7 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
     }
     for (row, arms) in rows.iter_mut().zip(&arms_of) {
         if *arms > 1.0 {
-            for value in row.iter_mut().take(22) {
+            for value in row.iter_mut().take(DENSE) {
                 *value /= arms;
             }
         }
@@ -159,6 +234,8 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
             w.name_grams,
             w.grams,
             (w.description_run.min(6) as f32) / 6.0,
+            w.covered * with_schema,
+            w.grams * with_schema,
             if dense_score[i] > f32::MIN { rank_dense[i] } else { 0.0 },
             if bm25[i] > 0.0 { rank_words[i] } else { 0.0 },
             (1.0 + recall.words as f32).ln(),
@@ -173,7 +250,7 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
             with_schema,
             f32::from(u8::from(agree)),
         ];
-        for (place, value) in row.iter_mut().skip(22).zip(tail) {
+        for (place, value) in row.iter_mut().skip(DENSE).zip(tail) {
             *place = if value.is_finite() { value } else { 0.0 };
         }
     }
@@ -183,4 +260,17 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
 /// Place of a feature in a row.
 pub fn index(name: &str) -> Option<usize> {
     NAMES.iter().position(|n| *n == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_features_come_first() {
+        assert_eq!(index("rich"), Some(DENSE - 1));
+        assert_eq!(index("bm25"), Some(DENSE));
+        assert_eq!(index("pool_mean"), Some(20));
+        assert_eq!(index("q_agree"), Some(COUNT - 1));
+    }
 }

@@ -40,11 +40,10 @@ impl<'a> Gate<'a> {
         let Some(cap) = self.view.cap(slot) else { return false };
         let reason = self.judge(cap);
         let admitted = reason.is_none();
-        if let Some(reason) = reason {
-            if self.dropped.len() < MAX_DROPPED {
+        if let Some(reason) = reason
+            && self.dropped.len() < MAX_DROPPED {
                 self.dropped.push((slot, reason));
             }
-        }
         self.verdicts.insert(slot, admitted);
         admitted
     }
@@ -98,11 +97,10 @@ impl<'a> Gate<'a> {
                 return Some(DropReason::Attribute { name: name.clone() });
             }
         }
-        if let (Some(cost), Some(max)) = (capability.cost, query.max_cost) {
-            if cost > max {
+        if let (Some(cost), Some(max)) = (capability.cost, query.max_cost)
+            && cost > max {
                 return Some(DropReason::Cost { cost, max });
             }
-        }
         if let Some(reason) = state::unavailable(self.view, cap, query) {
             return Some(reason);
         }
@@ -118,7 +116,10 @@ impl<'a> Gate<'a> {
             .filter(|(_, why)| !matches!(why, DropReason::NotTarget | DropReason::NotPreferred))
             .filter_map(|(slot, why)| {
                 let cap = self.view.cap(slot)?;
-                Some((slot, Dropped { agent: cap.agent.key.clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why }))
+                Some((
+                    slot,
+                    Dropped { agent: cap.agent.key.clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why },
+                ))
             })
             .collect();
         out.sort_by(|a, b| b.1.similarity.total_cmp(&a.1.similarity).then(a.0.cmp(&b.0)));

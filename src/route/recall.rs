@@ -13,7 +13,7 @@ use crate::route::filter::Gate;
 use crate::route::shortlist::Named;
 use crate::types::lang::Lang;
 use crate::types::query::{Query, QueryVector};
-use crate::view::{Arm, View};
+use crate::view::{Arm, Background, View};
 use std::collections::HashMap;
 
 /// Candidates taken from each arm.
@@ -38,6 +38,12 @@ pub struct ArmEvidence {
     pub example: Option<f32>,
     /// Mean of the two nearest examples.
     pub examples: Option<f32>,
+    /// Number of examples.
+    pub count: u32,
+    /// Mean cosine to name, description and both after the pools' mean vectors were taken away: what is common to all texts does not count.
+    pub centred: Option<f32>,
+    /// How near the capability stands to requests of all kinds.
+    pub hub: f32,
     /// What the dense arm alone ranks by: the best over name-and-description and examples.
     pub dense: f32,
 }
@@ -90,14 +96,20 @@ pub struct Recall {
 }
 
 /// Evidence of a slot under one model.
-fn arm_evidence(arm: &Arm, vector: &[f32], slot: u32) -> Option<ArmEvidence> {
-    let mut out = ArmEvidence { dense: f32::MIN, ..ArmEvidence::default() };
+fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Option<ArmEvidence> {
+    let mut out =
+        ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
+    let (mut centred, mut texts) = (0.0f32, 0.0f32);
     let (mut first, mut second) = (f32::MIN, f32::MIN);
     let mut any = false;
     let max = |old: Option<f32>, new: f32| Some(old.map_or(new, |o| o.max(new)));
     for (role, stored) in arm.dense.vectors(slot) {
         any = true;
         let cosine = dot_f32(vector, stored);
+        if matches!(role, Role::Name | Role::Description | Role::Both) {
+            centred += centre.cosine(&arm.background, cosine, stored);
+            texts += 1.0;
+        }
         match role {
             Role::Name => out.name = max(out.name, cosine),
             Role::Description => out.description = max(out.description, cosine),
@@ -108,6 +120,7 @@ fn arm_evidence(arm: &Arm, vector: &[f32], slot: u32) -> Option<ArmEvidence> {
                 out.dense = out.dense.max(cosine);
             }
             Role::Example | Role::Learned => {
+                out.count += 1;
                 out.dense = out.dense.max(cosine);
                 if cosine > first {
                     (first, second) = (cosine, first);
@@ -120,11 +133,50 @@ fn arm_evidence(arm: &Arm, vector: &[f32], slot: u32) -> Option<ArmEvidence> {
     if !any || out.dense == f32::MIN {
         return None;
     }
+    out.centred = (texts > 0.0).then(|| centred / texts);
     if first > f32::MIN {
         out.example = Some(first);
         out.examples = Some(if second > f32::MIN { (first + second) / 2.0 } else { first });
     }
     Some(out)
+}
+
+/// What of a centred cosine depends on the query alone.
+struct Centred {
+    /// Query · mean of the descriptions.
+    to_descriptions: f32,
+    /// Mean of the requests · mean of the descriptions.
+    centres: f32,
+    /// Length of the query after the mean of the requests was taken away.
+    length: f32,
+    /// Squared length of the mean of the descriptions.
+    description_square: f32,
+}
+
+impl Centred {
+    fn new(background: &Background, query: &[f32]) -> Self {
+        let (requests, descriptions) = (&background.request_centre, &background.description_centre);
+        if requests.len() != query.len() || descriptions.len() != query.len() {
+            return Self { to_descriptions: 0.0, centres: 0.0, length: 1.0, description_square: 0.0 };
+        }
+        let square = 1.0 - 2.0 * dot_f32(query, requests) + dot_f32(requests, requests);
+        Self {
+            to_descriptions: dot_f32(query, descriptions),
+            centres: dot_f32(requests, descriptions),
+            length: square.max(1e-6).sqrt(),
+            description_square: dot_f32(descriptions, descriptions),
+        }
+    }
+
+    /// Cosine of (query − mean request) and (text − mean description), from the plain cosine of the two.
+    fn cosine(&self, background: &Background, plain: f32, text: &[f32]) -> f32 {
+        let (requests, descriptions) = (&background.request_centre, &background.description_centre);
+        if requests.len() != text.len() || descriptions.len() != text.len() {
+            return plain;
+        }
+        let length = (1.0 - 2.0 * dot_f32(text, descriptions) + self.description_square).max(1e-6).sqrt();
+        (plain - self.to_descriptions - dot_f32(text, requests) + self.centres) / (self.length * length)
+    }
 }
 
 fn pool_stats(arm: &Arm, vector: &[f32]) -> ((f32, f32, f32), f32) {
@@ -182,7 +234,7 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             slots.push((slot, None));
         }
     };
-    let mut used: Vec<(&Arm, &QueryVector)> = Vec::new();
+    let mut used: Vec<(&Arm, &QueryVector, Centred)> = Vec::new();
     if !exact {
         let natives: Vec<&Arm> = view.arms.iter().filter(|a| speaks(a, lang)).collect();
         for (i, arm) in view.arms.iter().enumerate() {
@@ -193,7 +245,10 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             let cross = !speaks(arm, lang);
             let hits = if cross {
                 // only what no native model has a text of
-                let mut only = |slot: u32| natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none()) && gate.admits(slot);
+                let mut only = |slot: u32| {
+                    natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none())
+                        && gate.admits(slot)
+                };
                 arm.dense.search(&vector.vector, visible, PER_ARM, &mut only)
             } else {
                 arm.dense.search(&vector.vector, visible, PER_ARM, &mut |slot| gate.admits(slot))
@@ -204,7 +259,7 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             out.fleet = out.fleet.max(hits.background.count);
             let (pool, talk) = pool_stats(arm, &vector.vector);
             out.arms.push(ArmUsed { arm: i, cross, pool, talk, fleet: (hits.background.mean, hits.background.std) });
-            used.push((arm, vector));
+            used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {
                 add(*slot, &mut slots);
             }
@@ -224,7 +279,7 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
     out.found = slots
         .into_iter()
         .map(|(slot, named)| {
-            let dense: Vec<Option<ArmEvidence>> = used.iter().map(|(arm, v)| arm_evidence(arm, &v.vector, slot)).collect();
+            let dense: Vec<Option<ArmEvidence>> = used.iter().map(|(arm, v, centre)| arm_evidence(arm, &v.vector, centre, slot)).collect();
             let native = out.arms.iter().zip(&dense).any(|(a, e)| !a.cross && e.is_some());
             let cross_language = !native && out.arms.iter().zip(&dense).any(|(a, e)| a.cross && e.is_some());
             Found { slot, named, words: bound.evidence(slot).unwrap_or_default(), dense, cross_language }

@@ -32,6 +32,8 @@ pub struct Arm {
     pub dense: Arc<DenseSnapshot>,
     /// The model's own scale, from fixed texts.
     pub background: Arc<Background>,
+    /// How near each capability stands to requests of all kinds, by slot.
+    pub hubs: imbl::HashMap<u32, f32>,
 }
 
 /// Everything a decision reads.

@@ -44,6 +44,42 @@ pub struct Background {
     pub mean: f32,
     /// Standard deviation of those cosines; never under 0.01.
     pub spread: f32,
+    /// Mean vector of the requests.
+    pub request_centre: Vec<f32>,
+    /// Mean vector of the descriptions.
+    pub description_centre: Vec<f32>,
+}
+
+/// Requests of the pool that a hub is near to: so many of the nearest are averaged.
+const HUB_NEAREST: usize = 10;
+
+impl Background {
+    /// How near a capability stands to requests of all kinds: the mean of its [`HUB_NEAREST`] best cosines to the pool's requests, averaged over
+    /// its texts. A text that resembles everything resembles the right request for no reason.
+    pub fn hub(&self, texts: &[&[f32]]) -> f32 {
+        if texts.is_empty() || self.requests.is_empty() {
+            return self.mean;
+        }
+        let mut all: Vec<f32> = self
+            .requests
+            .iter()
+            .map(|r| texts.iter().map(|t| crate::kernel::dot::dot_f32(r, t)).sum::<f32>() / texts.len() as f32)
+            .collect();
+        let n = HUB_NEAREST.min(all.len());
+        all.sort_by(|a, b| b.total_cmp(a));
+        all.iter().take(n).sum::<f32>() / n as f32
+    }
+}
+
+fn centre(vectors: &[Arc<[f32]>]) -> Vec<f32> {
+    let Some(first) = vectors.first() else { return Vec::new() };
+    let mut sum = vec![0.0f32; first.len()];
+    for vector in vectors {
+        for (s, v) in sum.iter_mut().zip(vector.iter()) {
+            *s += v / vectors.len() as f32;
+        }
+    }
+    sum
 }
 
 /// Scale of a model from the vectors of the pools.
@@ -59,7 +95,16 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
     }
     let mean = if n > 0.0 { sum / n } else { 0.0 };
     let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
-    Background { requests, descriptions, talk, mean: mean as f32, spread: (variance.sqrt() as f32).max(0.01) }
+    let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
+    Background {
+        requests,
+        descriptions,
+        talk,
+        mean: mean as f32,
+        spread: (variance.sqrt() as f32).max(0.01),
+        request_centre,
+        description_centre,
+    }
 }
 
 #[cfg(test)]

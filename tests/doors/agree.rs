@@ -1,6 +1,6 @@
 //! The same request gets the same answer on every door.
 
-use crate::fakes::{full_manifest, node, reach};
+use crate::fakes::{as_json, full_manifest, node, reach};
 use agent_reach::api::grpc::status::error_of;
 use agent_reach::api::http::routes::ROUTES;
 use agent_reach::api::pb;
@@ -25,7 +25,7 @@ async fn one_answer_on_all_doors() {
     let (status, over_http) = node.post("/v1/resolve", everything().to_string()).await;
     assert_eq!(status, 200, "{over_http}");
     let over_grpc = node.matcher().await.resolve(request).await.unwrap().into_inner();
-    assert_eq!(serde_json::to_value(&over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
     assert!(over_http["reasons"][0]["text"].as_str().unwrap().contains("18446744073709551615"), "the whole request arrived");
     assert_eq!(over_http["decision"], "auto");
     assert_eq!(over_http["agent"]["agent_id"], "order-desk");
@@ -72,7 +72,8 @@ async fn the_command_line_answers_by_exit_code() {
 #[tokio::test]
 async fn a_closed_pipe_is_no_fault() {
     let node = node(&[], "").await;
-    let script = format!("{} resolve 退款 --explain --server {} | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_reach"), node.url(""));
+    let script =
+        format!("{} resolve 退款 --explain --server {} | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_reach"), node.url(""));
     let output = tokio::process::Command::new("bash").args(["-c", &script]).output().await.unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
 }
@@ -85,14 +86,22 @@ async fn errors_are_the_same_error() {
         let (got, over_http) = node.post("/v1/resolve", json!({"query": query}).to_string()).await;
         let over_grpc = matcher.resolve(pb::ResolveRequest { query: query.into(), ..Default::default() }).await.unwrap_err();
         assert_eq!(got, status, "{over_http}");
-        assert_eq!(serde_json::to_value(error_of(&over_grpc).unwrap()).unwrap(), over_http["error"]);
+        assert_eq!(as_json(&error_of(&over_grpc).unwrap()), over_http["error"]);
     }
-    let (_, over_http) = node.post("/v1/resolve/batch", r#"{"requests":[{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}]}"#).await;
-    let answers: Vec<&str> = over_http["results"].as_array().unwrap().iter().map(|r| r["response"]["decision"].as_str().or(r["error"]["code"].as_str()).unwrap()).collect();
+    let (_, over_http) = node
+        .post("/v1/resolve/batch", r#"{"requests":[{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}]}"#)
+        .await;
+    let answers: Vec<&str> = over_http["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["response"]["decision"].as_str().or(r["error"]["code"].as_str()).unwrap())
+        .collect();
     assert_eq!(answers, ["auto", "overloaded", "invalid_argument", "suggest"]);
-    let requests = serde_json::from_value(json!([{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}])).unwrap();
+    let requests =
+        serde_json::from_value(json!([{"query":"a"},{"query":"busy"},{"query":"b","attributes":[1]},{"query":"which"}])).unwrap();
     let over_grpc = matcher.resolve_batch(pb::ResolveBatchRequest { requests }).await.unwrap().into_inner();
-    assert_eq!(serde_json::to_value(over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
 }
 
 #[tokio::test]
@@ -113,14 +122,14 @@ async fn a_manifest_survives_both_doors() {
     let agent = Some(pb::AgentRef { domain: String::new(), namespace: "hr/payroll".into(), agent_id: "desk-1".into() });
     let over_grpc = registry.get(pb::GetRequest { agent: agent.clone(), version: None }).await.unwrap().into_inner();
     assert_eq!(over_grpc.manifest.as_ref(), Some(&message));
-    assert_eq!(serde_json::to_value(&over_grpc).unwrap(), over_http);
+    assert_eq!(as_json(&over_grpc), over_http);
 
     let yaml = "domain: local\nnamespace: hr/payroll\nagent_id: desk-2\nttl: none\nmax_queue_depth: 10\nconcurrency: 1\ncapabilities: []\n";
     let response = node.http.post(node.url("/v1/agents")).header("content-type", "application/yaml").body(yaml).send().await.unwrap();
     assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     let listed = registry.list(pb::ListRequest { limit: Some(1), ..Default::default() }).await.unwrap().into_inner();
     let (_, page) = node.get("/v1/agents?limit=1").await;
-    assert_eq!(serde_json::to_value(&listed).unwrap(), page);
+    assert_eq!(as_json(&listed), page);
     let (_, rest) = node.get(&format!("/v1/agents?limit=1&after={}", listed.next.unwrap())).await;
     assert_eq!(rest["agents"][0]["agent"]["agent_id"], "desk-2");
 
@@ -157,7 +166,7 @@ async fn the_command_line_registers_and_lists() {
     agent_reach::config::files::write_atomic(&below.join("bad.json"), b"{\"namespace\": 7}").unwrap();
     let (code, stdout, stderr) = reach(&node, &["register", "--json", dir.path().to_str().unwrap()]).await;
     assert_eq!(code, 2, "one refused manifest is a fault, the others are registered: {stdout} {stderr}");
-    assert!(stdout.lines().count() == 2 && stderr.contains("bad.json") && stderr.contains("so that there are two"), "{stdout} {stderr}");
+    assert!(stdout.lines().count() == 2 && stderr.contains("bad.json") && stderr.contains("/namespace"), "{stdout} {stderr}");
 
     let (code, stdout, _) = reach(&node, &["agents", "list"]).await;
     assert_eq!((code, stdout.trim()), (0, "hr/payroll/desk-1  1.4.0  live  refund_create"));
@@ -223,17 +232,26 @@ async fn health_and_reflection_stand_beside() {
     let mut health = tonic_health::pb::health_client::HealthClient::new(node.channel().await);
     let mut last = 0;
     for _ in 0..50 {
-        last = health.check(tonic_health::pb::HealthCheckRequest { service: "agentreach.v1.Matcher".into() }).await.map_or(0, |r| r.into_inner().status);
+        last = health
+            .check(tonic_health::pb::HealthCheckRequest { service: "agentreach.v1.Matcher".into() })
+            .await
+            .map_or(0, |r| r.into_inner().status);
         if last == 1 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert_eq!(last, 1, "serving");
-    use tonic_reflection::pb::v1::{ServerReflectionRequest, server_reflection_client::ServerReflectionClient, server_reflection_request::MessageRequest, server_reflection_response::MessageResponse};
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient, server_reflection_request::MessageRequest,
+        server_reflection_response::MessageResponse,
+    };
     let ask = ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
-    let mut answers = ServerReflectionClient::new(node.channel().await).server_reflection_info(futures::stream::iter([ask])).await.unwrap().into_inner();
-    let Some(MessageResponse::ListServicesResponse(list)) = answers.next().await.unwrap().unwrap().message_response else { panic!("no list") };
+    let mut answers =
+        ServerReflectionClient::new(node.channel().await).server_reflection_info(futures::stream::iter([ask])).await.unwrap().into_inner();
+    let Some(MessageResponse::ListServicesResponse(list)) = answers.next().await.unwrap().unwrap().message_response else {
+        panic!("no list")
+    };
     let names: Vec<String> = list.service.into_iter().map(|s| s.name).collect();
     assert!(names.contains(&"agentreach.v1.Registry".into()) && names.contains(&"agentreach.v1.Matcher".into()), "{names:?}");
 }

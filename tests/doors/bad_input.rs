@@ -62,7 +62,12 @@ async fn json_that_is_wrong_names_its_place() {
     }
     for (path, body) in long {
         let (status, refused) = node.post(path, body.to_vec()).await;
-        assert_eq!((status, refused["error"]["code"].as_str()), (400, Some("invalid_argument")), "{path} {:.40}: {refused}", String::from_utf8_lossy(body));
+        assert_eq!(
+            (status, refused["error"]["code"].as_str()),
+            (400, Some("invalid_argument")),
+            "{path} {:.40}: {refused}",
+            String::from_utf8_lossy(body)
+        );
     }
     for query in ["/v1/agents?limit=x", "/v1/agents?limit=1&limit=2", "/v1/agents?nope=1", "/v1/agents/a/b?limit=1"] {
         assert_eq!(node.get(query).await.0, 400, "{query}");
@@ -81,7 +86,12 @@ async fn a_panic_is_an_answer() {
     let node = node(&[], "").await;
     let (status, refused) = node.post("/v1/resolve", r#"{"query":"panic"}"#).await;
     assert_eq!((status, refused["error"]["code"].as_str()), (500, Some("internal")));
-    let status = node.matcher().await.resolve(agent_reach::api::pb::ResolveRequest { query: "panic".into(), ..Default::default() }).await.unwrap_err();
+    let status = node
+        .matcher()
+        .await
+        .resolve(agent_reach::api::pb::ResolveRequest { query: "panic".into(), ..Default::default() })
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), tonic::Code::Internal);
     assert!(!status.message().contains("CANARY"));
     node.still_serves().await;

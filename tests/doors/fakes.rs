@@ -47,8 +47,9 @@ impl FakeRegistry {
 impl RegistryPort for FakeRegistry {
     fn register<'a>(&'a self, who: &'a Principal, manifest: Value) -> BoxFuture<'a, Result<Registered, Error>> {
         async move {
-            let manifest: Manifest = serde_json::from_value(manifest)
-                .map_err(|e| Error::invalid(vec![Fault::new("", "a manifest", e.to_string()), Fault::new("/x", "another", "so that there are two")]))?;
+            let manifest: Manifest = serde_json::from_value(manifest).map_err(|e| {
+                Error::invalid(vec![Fault::new("", "a manifest", e.to_string()), Fault::new("/x", "another", "so that there are two")])
+            })?;
             let key = manifest.key();
             if !who.owns(&key.namespace) {
                 return Err(Error::new(Code::Forbidden, "the namespace is another's"));
@@ -91,7 +92,7 @@ impl RegistryPort for FakeRegistry {
 
     fn get<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, version: Option<&'a str>) -> BoxFuture<'a, Result<AgentState, Error>> {
         let found = self.0.agents.lock().unwrap().get(agent).cloned();
-        let fits = |s: &AgentState| who.owns(&agent.namespace) && version.is_none_or(|v| v == s.manifest.agent_version);
+        let fits = move |s: &AgentState| who.owns(&agent.namespace) && version.is_none_or(|v| v == s.manifest.agent_version);
         async move { found.filter(fits).ok_or_else(hidden) }.boxed()
     }
 
@@ -111,7 +112,14 @@ impl RegistryPort for FakeRegistry {
     }
 
     fn watch(&self, _: &Principal) -> BoxStream<'static, RegistryEvent> {
-        let present: Vec<RegistryEvent> = self.0.agents.lock().unwrap().keys().map(|k| RegistryEvent { generation: 0, kind: "present", agent: Some(k.clone()) }).collect();
+        let present: Vec<RegistryEvent> = self
+            .0
+            .agents
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|k| RegistryEvent { generation: 0, kind: "present", agent: Some(k.clone()) })
+            .collect();
         futures::stream::iter(present).chain(futures::stream::pending()).boxed()
     }
 }
@@ -131,7 +139,9 @@ impl MatcherPort for FakeMatcher {
                 "internal" => return Err(Error::internal("sk-CANARY-cause is not for callers")),
                 "slow" => tokio::time::sleep(Duration::from_secs(600)).await,
                 "busy" => return Err(Error::overloaded("the model has too much to do", Duration::from_millis(1500))),
-                "" if request.capability.is_none() => return Err(Error::invalid_at("/query", "a text or a capability", "say what you want done")),
+                "" if request.capability.is_none() => {
+                    return Err(Error::invalid_at("/query", "a text or a capability", "say what you want done"));
+                }
                 text if text.starts_with("wait ") => tokio::time::sleep(Duration::from_millis(text[5..].parse().unwrap())).await,
                 _ => {}
             }
@@ -227,7 +237,8 @@ pub struct Node {
 
 /// Starts a node with settings.
 pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
-    let mut overrides = vec![Override::new("server.grpc_addr", "127.0.0.1:0", "test"), Override::new("server.http_addr", "127.0.0.1:0", "test")];
+    let mut overrides =
+        vec![Override::new("server.grpc_addr", "127.0.0.1:0", "test"), Override::new("server.http_addr", "127.0.0.1:0", "test")];
     overrides.extend(settings.iter().map(|(k, v)| Override::new(k, *v, "test")));
     let config = Config::parse(more, &overrides).unwrap();
     let world = Arc::new(World::default());
@@ -317,4 +328,9 @@ pub fn full_manifest() -> Value {
             "state_machine": {"processing": ["PENDING"], "retryable": ["BUSY"], "failed": ["REFUSED"]}, "compensate": "refund_cancel"
         }]
     })
+}
+
+/// What a message is as JSON text: numbers as they are written, not as they are held.
+pub fn as_json<T: serde::Serialize>(message: &T) -> Value {
+    serde_json::from_str(&serde_json::to_string(message).unwrap()).unwrap()
 }

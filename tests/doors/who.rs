@@ -12,7 +12,10 @@ use tonic::Request;
 
 fn tokens() -> String {
     let entry = |name: &str, namespaces: &str| {
-        format!("[[auth.tokens]]\nsha256 = \"{}\"\ncaller = \"{name}\"\nnamespaces = [{namespaces}]\n", hex::encode(hash(&format!("token-{name}"))))
+        format!(
+            "[[auth.tokens]]\nsha256 = \"{}\"\ncaller = \"{name}\"\nnamespaces = [{namespaces}]\n",
+            hex::encode(hash(&format!("token-{name}")))
+        )
     };
     entry("hr", "\"hr/payroll\"") + &entry("other", "\"hr\"")
 }
@@ -27,7 +30,17 @@ fn with_token<T>(message: T, header: &str) -> Request<T> {
 async fn whatever_is_wrong_is_one_refusal() {
     let node = node(&[], &tokens()).await;
     let mut seen = Vec::new();
-    for header in ["", "Bearer", "Bearer ", "Bearer token-h", "Bearer token-hrx", "Basic token-hr", "token-hr", "Bearer ' OR '1'='1", "Bearer {\"alg\":\"none\"}"] {
+    for header in [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer token-h",
+        "Bearer token-hrx",
+        "Basic token-hr",
+        "token-hr",
+        "Bearer ' OR '1'='1",
+        "Bearer {\"alg\":\"none\"}",
+    ] {
         let response = node.http.post(node.url("/v1/resolve")).header("authorization", header).body("not even JSON").send().await.unwrap();
         assert_eq!((response.status().as_u16(), response.headers()["www-authenticate"].to_str().unwrap()), (401, "Bearer"), "{header}");
         seen.push(response.json::<Value>().await.unwrap());
@@ -64,7 +77,11 @@ async fn a_token_is_its_principal_on_every_door() {
     assert!(code == 0 && stdout.contains("desk-1"));
     let (code, _, stderr) = reach(&node, &["agents", "list"]).await;
     assert!(code == 2 && stderr.contains("unauthenticated"), "{stderr}");
-    node.matcher().await.resolve(with_token(pb::ResolveRequest { query: "x".into(), caller: Some("root".into()), ..Default::default() }, "Bearer token-hr")).await.unwrap();
+    node.matcher()
+        .await
+        .resolve(with_token(pb::ResolveRequest { query: "x".into(), caller: Some("root".into()), ..Default::default() }, "Bearer token-hr"))
+        .await
+        .unwrap();
     assert_eq!(&*node.world.callers.lock().unwrap().last().unwrap().caller, "hr", "the body does not say who calls");
 }
 
@@ -108,7 +125,15 @@ fn secrets_leave_no_trace() {
             ("/v1/resolve", r#"{"query":"internal"}"#),
             ("/v1/agents", r#"{"namespace":"sk-CANARY-namespace"}"#),
         ] {
-            let response = node.http.post(node.url(path)).bearer_auth("sk-CANARY-token").header("x-key", "sk-CANARY-header").body(body).send().await.unwrap();
+            let response = node
+                .http
+                .post(node.url(path))
+                .bearer_auth("sk-CANARY-token")
+                .header("x-key", "sk-CANARY-header")
+                .body(body)
+                .send()
+                .await
+                .unwrap();
             replies += &response.text().await.unwrap();
         }
         let metrics = node.http.get(node.url("/metrics")).send().await.unwrap().text().await.unwrap();

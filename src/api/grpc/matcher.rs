@@ -5,17 +5,19 @@ use crate::api::pb;
 use crate::api::service::Service;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The service over the shared functions.
 pub struct Matcher {
     service: Arc<Service>,
+    stop: CancellationToken,
 }
 
 impl Matcher {
-    /// Over the shared functions.
-    pub fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    /// Over the shared functions. Streams read no further requests when `stop` is cancelled.
+    pub fn new(service: Arc<Service>, stop: CancellationToken) -> Self {
+        Self { service, stop }
     }
 }
 
@@ -42,6 +44,7 @@ impl pb::matcher_server::Matcher for Matcher {
             let next = next.map_err(|e| *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(e)).ok();
             futures::future::ready(next)
         });
+        let requests = requests.take_until(self.stop.clone().cancelled_owned());
         let answers = self.service.resolve_stream(call, requests.boxed()).map_err(|e| status(&e))?;
         let last = stream::once(async move { broken.lock().unwrap_or_else(PoisonError::into_inner).take() });
         let last = last.filter_map(|e| futures::future::ready(e.map(Err)));

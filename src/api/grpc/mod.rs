@@ -22,17 +22,18 @@ use status::{DETAIL, status};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic_health::server::HealthReporter;
 
-/// The routes of the door, and the switch of the standard health service.
-pub fn routes(service: &Arc<Service>) -> Result<(axum::Router, HealthReporter), Error> {
+/// The routes of the door, and the switch of the standard health service. Streams end when `stop` is cancelled.
+pub fn routes(service: &Arc<Service>, stop: &CancellationToken) -> Result<(axum::Router, HealthReporter), Error> {
     let most = service.limits().message_bytes;
-    let registry = pb::registry_server::RegistryServer::new(registry::Registry::new(service.clone()))
+    let registry = pb::registry_server::RegistryServer::new(registry::Registry::new(service.clone(), stop.clone()))
         .max_decoding_message_size(most)
         .max_encoding_message_size(usize::MAX);
-    let matcher = pb::matcher_server::MatcherServer::new(matcher::Matcher::new(service.clone()))
+    let matcher = pb::matcher_server::MatcherServer::new(matcher::Matcher::new(service.clone(), stop.clone()))
         .max_decoding_message_size(most)
         .max_encoding_message_size(usize::MAX);
     let (reporter, health) = tonic_health::server::health_reporter();

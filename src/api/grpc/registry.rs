@@ -6,17 +6,19 @@ use crate::api::pb;
 use crate::api::service::Service;
 use futures::stream::{BoxStream, StreamExt};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 /// The service over the shared functions.
 pub struct Registry {
     service: Arc<Service>,
+    stop: CancellationToken,
 }
 
 impl Registry {
-    /// Over the shared functions.
-    pub fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    /// Over the shared functions. Watches end when `stop` is cancelled.
+    pub fn new(service: Arc<Service>, stop: CancellationToken) -> Self {
+        Self { service, stop }
     }
 }
 
@@ -58,6 +60,6 @@ impl pb::registry_server::Registry for Registry {
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let call = call(&self.service, request.metadata())?;
         let events = self.service.watch(&call).map_err(|e| status(&e))?;
-        Ok(Response::new(events.map(Ok).boxed()))
+        Ok(Response::new(events.map(Ok).take_until(self.stop.clone().cancelled_owned()).boxed()))
     }
 }

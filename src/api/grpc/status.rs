@@ -35,10 +35,8 @@ pub fn status(e: &Error) -> Status {
     let message = wire.message.clone();
     let mut metadata = MetadataMap::new();
     metadata.insert_bin(DETAIL, MetadataValue::from_bytes(&detail(wire)));
-    if let Some(after) = e.retry_after {
-        if let Ok(value) = AsciiMetadataValue::try_from(after.as_millis().to_string()) {
-            metadata.insert("grpc-retry-pushback-ms", value);
-        }
+    if let Some(Ok(value)) = e.retry_after.map(|after| AsciiMetadataValue::try_from(after.as_millis().to_string())) {
+        metadata.insert("grpc-retry-pushback-ms", value);
     }
     Status::with_metadata(grpc_code(e.code), message, metadata)
 }

@@ -1,8 +1,8 @@
 //! Bodies of requests: bounded in size and in time, never unpacked.
 
-use crate::api::documents as document;
 use crate::api::json;
 use crate::error::{Code, Error};
+use crate::types::document;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};

@@ -14,6 +14,7 @@ use crate::tasks::{Stage, Tasks};
 use crate::telemetry::metrics;
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, Request};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -39,7 +40,7 @@ pub fn routes(service: &Arc<Service>, tasks: &Tasks) -> Router {
         let door = door.clone();
         let filter =
             MethodFilter::try_from(Method::from_bytes(route.method.as_bytes()).unwrap_or(Method::GET)).unwrap_or(MethodFilter::GET);
-        let handler = move |path: Option<Path<BTreeMap<String, String>>>, request: Request| {
+        let handler = move |path: Params, request: Request| {
             let door = door.clone();
             async move { door.answer(route, path, request).await }
         };
@@ -60,7 +61,7 @@ struct HttpDoor {
     tasks: Tasks,
 }
 
-type Params = Option<Path<BTreeMap<String, String>>>;
+type Params = Result<Path<BTreeMap<String, String>>, PathRejection>;
 
 impl HttpDoor {
     async fn answer(&self, route: &Route, params: Params, request: Request) -> Response {
@@ -83,7 +84,11 @@ impl HttpDoor {
         let who = self.service.principal(Door::Http, headers.iter().map(HeaderValue::as_bytes))?;
         let call = Call { who, door: Door::Http, deadline: None };
         let query = query(route, request.uri())?;
-        let agent = params.as_ref().and_then(|Path(params)| named_agent(params));
+        let agent = match &params {
+            Ok(Path(params)) => named_agent(params),
+            Err(PathRejection::MissingPathParams(_)) => None,
+            Err(_) => return Err(Error::invalid_at("", "a path in UTF-8", "write special characters as %XX")),
+        };
         let service = &self.service;
         match route.op {
             Op::Register => {

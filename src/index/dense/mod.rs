@@ -1,13 +1,15 @@
 //! Nearest capabilities by cosine, over the vectors of one model.
 //!
-//! In: L2-normalised vectors, one or more a slot, each with its role. Out: slots by the best cosine among the scanned roles, and where
-//! that stands among all visible slots. The result of an exact scan equals a plain f32 scan: int8 only chooses what is rescored, with a
-//! proven error bound. Parts above a measured size get a graph; see `graph.rs`.
+//! In: L2-normalised vectors, one or more a slot, each with its role. Out: slots by the best cosine among the scanned roles, and where that
+//! stands among all visible slots. The result of an exact scan equals a plain f32 scan: int8 only chooses what is rescored, with a
+//! proven error bound. Parts above a measured size get a graph (`graph.rs`), whose answers are measured against the scan.
 //! Cost: about 25 µs for 1,000 slots of 3 vectors of 512 dimensions.
 //! Not here: comparing two models (their cosines are not comparable), calibration.
 
+mod graph;
 mod part;
 mod quant;
+mod recall;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use part::DensePart;
 use std::fmt;
 use std::sync::Arc;
 
+pub use graph::GraphConfig;
 pub use search::{Background, DenseHits};
 
 /// What a vector of a capability was made from.
@@ -71,24 +74,27 @@ impl fmt::Debug for DenseDoc {
 pub struct DenseConfig {
     /// Sealing and merging.
     pub stack: StackConfig,
+    /// When a graph is built and how it is searched.
+    pub graph: GraphConfig,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct PartConfig {
     dim: usize,
+    graph: GraphConfig,
 }
 
 /// Writer of the vectors of one model.
 pub struct DenseIndex {
     writer: StackWriter<DensePart>,
-    dim: usize,
+    part: PartConfig,
 }
 
 impl DenseIndex {
     /// An empty index for vectors of `dim` dimensions.
     pub fn new(dim: usize, cfg: DenseConfig) -> Self {
-        let part = PartConfig { dim };
-        Self { writer: StackWriter::new(cfg.stack, part), dim }
+        let part = PartConfig { dim, graph: cfg.graph };
+        Self { writer: StackWriter::new(cfg.stack, part.clone()), part }
     }
 
     /// Removes slots, then adds documents (a slot that is there already is replaced), and gives the new state. Copies the delta only.
@@ -99,7 +105,7 @@ impl DenseIndex {
 
     /// The state as it stands.
     pub fn snapshot(&self) -> Arc<DenseSnapshot> {
-        Arc::new(DenseSnapshot { stack: self.writer.stack(), dim: self.dim })
+        Arc::new(DenseSnapshot { stack: self.writer.stack(), part: self.part.clone() })
     }
 
     /// The most useful piece of upkeep, if any: merging parts, purging deleted documents, building a graph. Cheap.
@@ -139,7 +145,7 @@ impl DenseUpkeep {
 /// An immutable state of a [`DenseIndex`].
 pub struct DenseSnapshot {
     stack: Stack<DensePart>,
-    dim: usize,
+    part: PartConfig,
 }
 
 impl DenseSnapshot {
@@ -155,7 +161,7 @@ impl DenseSnapshot {
 
     /// Dimensions of a vector.
     pub fn dim(&self) -> usize {
-        self.dim
+        self.part.dim
     }
 
     /// Number of parts, the delta included.
@@ -168,7 +174,24 @@ impl DenseSnapshot {
     /// A slot counts with its best vector among the scanned roles. `gate` is asked only for slots that would be hits.
     /// A query of another dimension, or one that is not finite, finds nothing.
     pub fn search(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, self.dim, query, visible, k, gate)
+        search::run(&self.stack, &self.part, query, visible, k, gate, false)
+    }
+
+    /// [`DenseSnapshot::search`] without graphs: exact whatever the size.
+    pub fn search_exact(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
+        search::run(&self.stack, &self.part, query, visible, k, gate, true)
+    }
+
+    /// Number of graphs that searches may use.
+    pub fn graphs(&self) -> usize {
+        self.stack.parts.iter().map(|live| live.part.graphs()).sum()
+    }
+
+    /// Share of the true `k` nearest slots that searches find, over about `sample` queries made from the vectors themselves; 1 without graphs.
+    ///
+    /// Costs a full scan a query: for a metric, once in a while, never on a request's way.
+    pub fn measured_recall(&self, sample: usize, k: usize) -> f64 {
+        recall::measure(self, sample, k)
     }
 
     /// All vectors of a slot.
@@ -186,6 +209,6 @@ impl DenseSnapshot {
 
 impl fmt::Debug for DenseSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenseSnapshot").field("slots", &self.len()).field("dim", &self.dim).field("parts", &self.parts()).finish()
+        f.debug_struct("DenseSnapshot").field("slots", &self.len()).field("dim", &self.part.dim).field("parts", &self.parts()).finish()
     }
 }

@@ -175,3 +175,93 @@ fn wrong_vectors_are_left_out() {
     assert!(snapshot.search(&[f32::NAN; 4], &Visible::all(), 9, &mut |_| true).hits.is_empty());
     assert_eq!(snapshot.search(&[1.0, 0.0, 0.0, 0.0], &Visible::all(), 0, &mut |_| true).hits, []);
 }
+
+/// Graphs from 200 rows on, narrow ones, so that small tests use them.
+fn with_graphs(dim: usize) -> DenseIndex {
+    let graph = GraphConfig { min_rows: 200, neighbours: 12, ef_build: 60, ef_search: 60 };
+    DenseIndex::new(dim, DenseConfig { graph, ..DenseConfig::default() })
+}
+
+fn single(cloud: &mut Cloud, slot: u32, class: u32) -> DenseDoc {
+    DenseDoc { slot, class, vectors: vec![(Role::Both, cloud.vector())] }
+}
+
+#[test]
+fn exact_below_the_threshold_and_measured_above() {
+    let mut worst: f64 = 1.0;
+    for seed in 0..12 {
+        for n in [16, 64, 257, 1024] {
+            let mut cloud = Cloud::new(seed * 31 + n as u64, 24, 6);
+            let docs: Vec<DenseDoc> = (0..n).map(|slot| single(&mut cloud, slot, 0)).collect();
+            let mut plain = DenseIndex::new(24, DenseConfig::default());
+            plain.apply(&[], docs.clone());
+            let mut graphs = with_graphs(24);
+            graphs.apply(&[], docs);
+            let (plain, graphs) = (plain.settle(), graphs.settle());
+            assert_eq!((plain.graphs(), graphs.graphs()), (0, usize::from(n >= 200)));
+            assert_eq!(plain.measured_recall(20, 5), 1.0);
+            worst = worst.min(graphs.measured_recall(20, 5));
+            for _ in 0..20 {
+                let q = cloud.vector();
+                let (got, want) =
+                    (plain.search(&q, &Visible::All, 5, &mut |_| true), plain.search_exact(&q, &Visible::All, 5, &mut |_| true));
+                assert_eq!(got, want, "below the threshold nothing is lost");
+                let near = graphs.search(&q, &Visible::All, 5, &mut |_| true);
+                assert_eq!(near.background.count, u64::from(n));
+                assert!((near.background.mean - want.background.mean).abs() < 0.05);
+                // what is found has its true score
+                assert!(near.hits.iter().all(|(slot, score)| graphs.score(&q, *slot) == Some(*score)));
+            }
+        }
+    }
+    assert!(worst >= 0.97, "recall@5 of the worst of 24 graphs: {worst}");
+}
+
+#[test]
+fn graphs_neither_starve_nor_leak_nor_return_the_dead() {
+    let mut cloud = Cloud::new(77, 24, 4);
+    let mut index = with_graphs(24);
+    let docs: Vec<DenseDoc> = (0..3_000).map(|slot| single(&mut cloud, slot, if slot % 100 == 0 { 7 } else { slot % 2 })).collect();
+    index.apply(&[], docs);
+    let snapshot = index.settle();
+    assert_eq!(snapshot.graphs(), 3, "everything, and two large classes");
+    for _ in 0..30 {
+        let q = cloud.vector();
+        for visible in [Visible::of([7]), Visible::of([0]), Visible::of([0, 7]), Visible::all()] {
+            let got = snapshot.search(&q, &visible, 10, &mut |_| true).hits;
+            let want = snapshot.search_exact(&q, &visible, 10, &mut |_| true).hits;
+            let shared = got.iter().filter(|hit| want.contains(hit)).count();
+            assert!(got.len() == 10 && shared >= 9, "{shared} of 10");
+            assert!(visible != Visible::of([7]) || got == want, "a small class is scanned");
+        }
+        // one in five hundred passes: exact in the end
+        let mut rare = |slot: u32| slot % 500 == 3;
+        let got = snapshot.search(&q, &Visible::All, 5, &mut rare);
+        assert_eq!(got.hits, snapshot.search_exact(&q, &Visible::All, 5, &mut rare).hits);
+    }
+    // delete what is around one query
+    let q = cloud.vector();
+    let gone: Vec<u32> = snapshot.search_exact(&q, &Visible::All, 250, &mut |_| true).hits.into_iter().map(|(slot, _)| slot).collect();
+    for snapshot in [index.apply(&gone, Vec::new()), index.settle()] {
+        let got = snapshot.search(&q, &Visible::All, 10, &mut |_| true);
+        assert_eq!(got.hits.len(), 10);
+        assert!(got.hits.iter().all(|(slot, _)| !gone.contains(slot)));
+        assert_eq!(got.background.count, 2_750);
+        let want = snapshot.search_exact(&q, &Visible::All, 10, &mut |_| true).hits;
+        assert!(got.hits.iter().filter(|hit| want.contains(hit)).count() >= 9);
+    }
+}
+
+#[test]
+fn the_same_rows_give_the_same_graph() {
+    let mut cloud = Cloud::new(8, 24, 4);
+    let docs: Vec<DenseDoc> = (0..800).map(|slot| single(&mut cloud, slot, 0)).collect();
+    let (mut a, mut b) = (with_graphs(24), with_graphs(24));
+    a.apply(&[], docs.clone());
+    b.apply(&[], docs.into_iter().rev().collect());
+    let (a, b) = (a.settle(), b.settle());
+    for _ in 0..50 {
+        let q = cloud.vector();
+        assert_eq!(a.search(&q, &Visible::All, 10, &mut |_| true), b.search(&q, &Visible::All, 10, &mut |_| true));
+    }
+}

@@ -15,7 +15,7 @@ use std::ops::Range;
 pub(crate) struct BoundTerm {
     /// Visible documents that hold it.
     pub(crate) df: u64,
-    /// Rarity times the weight of its kind; 0 for function words.
+    /// Rarity times the weight of its kind.
     pub(crate) weight: f32,
     /// Number of the word a part, if it is there.
     pub(crate) ids: Vec<Option<u32>>,
@@ -65,7 +65,7 @@ impl<'a> Bound<'a> {
         let best = bound.by_fields.last().copied().unwrap_or_default();
         let mut known = 0.0;
         for (term, of) in bound.terms.iter().zip(&query.terms) {
-            if of.kind == TokenKind::Word {
+            if of.kind == TokenKind::Word && !of.stop {
                 bound.mass += term.weight;
                 known += if term.df > 0 { term.weight } else { 0.0 };
             }
@@ -86,7 +86,7 @@ impl<'a> Bound<'a> {
             TokenKind::Joined => self.cfg.joined,
             TokenKind::Pair => self.cfg.pair,
         };
-        let weight = if stop { 0.0 } else { of_kind * self.rarity(df) };
+        let weight = of_kind * self.rarity(df) * if stop { self.cfg.stop } else { 1.0 };
         BoundTerm { df, weight, ids }
     }
 
@@ -100,7 +100,7 @@ impl<'a> Bound<'a> {
         self.docs
     }
 
-    /// Sum of the rarity of the query's words, those that no visible document knows included: what full coverage would be.
+    /// Sum of the rarity of the query's words, function words aside, those that no visible document knows included: what full coverage would be.
     pub fn mass(&self) -> f32 {
         self.mass
     }
@@ -158,7 +158,7 @@ pub(crate) fn share(part: f32, whole: f32) -> f32 {
 }
 
 /// Living documents of a word in the given ranges.
-pub(crate) fn count(live: &Live<LexPart>, id: u32, runs: &[Range<usize>]) -> u64 {
+fn count(live: &Live<LexPart>, id: u32, runs: &[Range<usize>]) -> u64 {
     let within = |docs: &[u32]| -> u64 {
         let below = |edge: usize| docs.partition_point(|doc| (*doc as usize) < edge);
         runs.iter().map(|run| (below(run.end) - below(run.start)) as u64).sum()

@@ -11,7 +11,7 @@ use crate::index::text::TokenKind;
 pub struct LexEvidence {
     /// The score a search gives it. ≥ 0.
     pub bm25: f32,
-    /// Share of the query's mass (rarity of its words) that stands anywhere in the capability.
+    /// Share of the query's mass (rarity of its words, function words aside) that stands anywhere in the capability.
     pub covered: f32,
     /// The same by field, in the order of [`Field::ALL`].
     pub by_field: [f32; 6],
@@ -51,7 +51,7 @@ impl Bound<'_> {
         let mut by_field = [0f32; 6];
         for (term, of) in self.terms.iter().zip(&self.query.terms) {
             let Some(Some(id)) = term.ids.get(at) else { continue };
-            if of.kind != TokenKind::Word || term.weight == 0.0 {
+            if of.kind != TokenKind::Word || of.stop {
                 continue;
             }
             let fields = part.fields(doc, *id);

@@ -11,9 +11,10 @@ mod evidence;
 mod part;
 mod query;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use super::stack::{Part, Renewed, Stack, StackConfig, StackWriter, Upkeep};
-use super::text::stem;
 use super::visible::Visible;
 use part::LexPart;
 use std::fmt;
@@ -62,6 +63,9 @@ pub struct LexDoc {
     pub fields: Vec<(Field, String)>,
 }
 
+/// Documents of a word that [`LexSnapshot::holders`] looks through.
+const MAX_HOLDERS: usize = 4_096;
+
 /// How words are weighed.
 #[derive(Clone, Debug)]
 pub struct LexConfig {
@@ -79,6 +83,8 @@ pub struct LexConfig {
     pub joined: f32,
     /// See `inner`.
     pub pair: f32,
+    /// Weight of a function word, against 1 for another word. ≥ 0.
+    pub stop: f32,
     /// A word in more documents than this is not searched for when the query has a rarer one; it still counts for what is found.
     pub common: u64,
 }
@@ -91,8 +97,9 @@ impl Default for LexConfig {
             k1: 1.2,
             b: 0.5,
             inner: 0.5,
-            joined: 1.0,
-            pair: 0.3,
+            joined: 0.3,
+            pair: 0.4,
+            stop: 0.3,
             common: 20_000,
         }
     }
@@ -183,15 +190,27 @@ impl LexSnapshot {
         self.stack.parts.len()
     }
 
-    /// Visible documents that hold a word, however it is inflected, and all visible documents.
-    pub fn df(&self, word: &str, visible: &Visible) -> (u64, u64) {
-        let (text, mut df, mut docs) = (stem(word), 0, 0);
+    /// Visible documents that hold all of these words, however inflected, and all visible documents. Counts up to `limit` of the former,
+    /// and gives up (as `limit`) where even the rarest word stands in very many.
+    pub fn holders(&self, words: &[String], visible: &Visible, limit: u64) -> (u64, u64) {
+        let (mut held, mut docs) = (0, 0);
         for live in &self.stack.parts {
             let layout = live.part.layout();
             docs += layout.visible_ranks(visible).into_iter().map(|rank| live.part.total(rank, &live.dead.scar).docs).sum::<u64>();
-            df += live.part.id(&text).map_or(0, |id| bound::count(live, id, &layout.runs(visible)));
+            let Some(ids) = words.iter().map(|word| live.part.id(word)).collect::<Option<Vec<u32>>>() else { continue };
+            let Some(rarest) = ids.iter().copied().min_by_key(|id| live.part.postings(*id).0.len()) else { continue };
+            let list = live.part.postings(rarest).0;
+            let below = |edge: usize| list.partition_point(|doc| (*doc as usize) < edge);
+            for run in layout.runs(visible) {
+                let docs = list.get(below(run.start)..below(run.end)).unwrap_or_default();
+                if docs.len() > MAX_HOLDERS {
+                    held = limit;
+                }
+                let all = |doc: &&u32| !live.dead.has(**doc as usize) && ids.iter().all(|id| live.part.fields(**doc as usize, *id) != 0);
+                held += docs.iter().take(MAX_HOLDERS).filter(all).take(limit as usize).count() as u64;
+            }
         }
-        (df, docs)
+        (held.min(limit), docs)
     }
 
     /// Looks the query's words up and counts them over what is visible; everything else is asked of the outcome.

@@ -149,7 +149,9 @@ impl Tokens {
     /// A run of a script without spaces and without a dictionary here.
     fn gram(&mut self, run: &str) {
         self.pairs(run);
-        self.word(run.chars().take(MAX_TOKEN).collect(), false);
+        // hiragana is grammar: particles and endings
+        let grammar = run.chars().all(|c| matches!(c, '\u{3041}'..='\u{309F}'));
+        self.word(run.chars().take(MAX_TOKEN).collect(), grammar);
     }
 
     fn pairs(&mut self, run: &str) {
