@@ -19,7 +19,7 @@ use crate::dispatch::state::Refused;
 use crate::dispatch::steady::Steady;
 use crate::error::{Code, Error};
 use crate::tasks::{Stage, Tasks};
-use crate::types::envelope::{Deliver, Envelope, ReachId, SubmitRequest};
+use crate::types::envelope::{Envelope, ReachId, SubmitRequest};
 use crate::types::message::{Cause, Entry, Head, Message, State};
 use crate::types::principal::{Grant, Principal};
 use crate::types::{AgentKey, Decision};
@@ -694,11 +694,6 @@ fn refusal_words(why: Refused) -> String {
         Refused::Already => "this receipt came before".into(),
         Refused::Order(state) => format!("not in this order; the message is {}", state.as_str()),
     }
-}
-
-/// Whether the matcher's suggestion may be delivered under this envelope.
-pub fn may_deliver(envelope: &Envelope, sure: bool) -> bool {
-    sure || envelope.deliver == Deliver::Best || envelope.target.is_some()
 }
 
 #[cfg(test)]
