@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod decision;
+pub mod envelope;
 pub mod document;
 pub mod fault;
 pub mod hash;
@@ -11,6 +12,8 @@ pub mod hours;
 pub mod id;
 pub mod lang;
 pub mod manifest;
+pub mod message;
+pub mod outbound;
 pub mod manifest_check;
 pub mod policy;
 pub mod principal;
@@ -19,14 +22,17 @@ pub mod request;
 pub mod rules;
 pub mod score;
 pub mod span;
+pub mod stored;
 pub mod text;
 
 pub use decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Note, Term};
+pub use envelope::{Envelope, ReachId, SubmitRequest};
 pub use fault::Fault;
 pub use hash::ContentHash;
 pub use id::{AgentKey, Namespace};
 pub use lang::Lang;
 pub use manifest::{Capability, Manifest};
+pub use message::{Head, Message, State};
 pub use policy::Policy;
 pub use principal::{Grant, Principal};
 pub use query::{PartKind, Query, QueryPart, QueryVector};
