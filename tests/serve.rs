@@ -20,6 +20,8 @@ struct Server {
 }
 
 impl Server {
+    // killed and waited for when it is dropped; a panic before that ends the test process
+    #[allow(clippy::zombie_processes)]
     fn start(data: &Path) -> Self {
         let mut child = Command::new(BIN)
             .args(["serve", "--http-port", "0", "--grpc-port", "0", "--data"])
@@ -99,7 +101,8 @@ fn essence(mut answer: Value) -> Value {
 }
 
 fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +129,13 @@ async fn every_door_gives_the_same_answer_before_and_after_a_kill() {
     }
     assert!(counted, "the gauge of capabilities shows the fleet");
 
-    let queries = ["我的包裹到哪里了", "money back for my order please", "translate_text", "what is the capital of Iceland?", "帮我 track 一下 my parcel"];
+    let queries = [
+        "我的包裹到哪里了",
+        "money back for my order please",
+        "translate_text",
+        "what is the capital of Iceland?",
+        "帮我 track 一下 my parcel",
+    ];
     let mut before = Vec::new();
     for query in queries {
         let body = json!({"query": query, "seed": 7, "explain": true, "caller": "test", "at": "2026-01-05T10:00:00+08:00"});
@@ -135,8 +144,20 @@ async fn every_door_gives_the_same_answer_before_and_after_a_kill() {
         let mut client = pb::matcher_client::MatcherClient::new(channel);
         let request: pb::ResolveRequest = serde_json::from_value(body).unwrap();
         // through text: f32 as JSON text, not as f64
-        let by_grpc: Value = serde_json::from_str(&serde_json::to_string(&client.resolve(request).await.unwrap().into_inner()).unwrap()).unwrap();
-        let cli = server.reach(&["resolve", query, "--seed", "7", "--explain", "--caller", "test", "--at", "2026-01-05T10:00:00+08:00", "--json"]);
+        let by_grpc: Value =
+            serde_json::from_str(&serde_json::to_string(&client.resolve(request).await.unwrap().into_inner()).unwrap()).unwrap();
+        let cli = server.reach(&[
+            "resolve",
+            query,
+            "--seed",
+            "7",
+            "--explain",
+            "--caller",
+            "test",
+            "--at",
+            "2026-01-05T10:00:00+08:00",
+            "--json",
+        ]);
         let by_cli = json_of(&cli);
         let decision = by_http["decision"].as_str().unwrap().to_string();
         assert_eq!(cli.status.code(), Some(i32::from(decision == "none")), "{query}");
@@ -182,7 +203,9 @@ async fn every_door_gives_the_same_answer_before_and_after_a_kill() {
 #[test]
 fn faults_of_a_start_are_named() {
     let data = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| Command::new(BIN).args(args).args(["--http-port", "0", "--grpc-port", "0", "--data"]).arg(data.path()).output().unwrap();
+    let run = |args: &[&str]| {
+        Command::new(BIN).args(args).args(["--http-port", "0", "--grpc-port", "0", "--data"]).arg(data.path()).output().unwrap()
+    };
     let says = |output: &Output, words: &str| {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{text}");
@@ -190,9 +213,12 @@ fn faults_of_a_start_are_named() {
     };
     says(&run(&["serve", "--set", "models.zh=no-such-model"]), "no-such-model");
     says(&run(&["serve", "--set", "no.such.key=1"]), "known here");
-    let open = Command::new(BIN).args(["serve", "--http-addr", "0.0.0.0:0", "--grpc-port", "0", "--data"]).arg(data.path()).output().unwrap();
+    let open =
+        Command::new(BIN).args(["serve", "--http-addr", "0.0.0.0:0", "--grpc-port", "0", "--data"]).arg(data.path()).output().unwrap();
     says(&open, "--insecure-bind");
     let file = data.path().join("reach.db");
-    std::fs::File::create(&file).and_then(|mut f| std::io::Write::write_all(&mut f, b"this is not a database, not at all, whatever its name says")).unwrap();
+    std::fs::File::create(&file)
+        .and_then(|mut f| std::io::Write::write_all(&mut f, b"this is not a database, not at all, whatever its name says"))
+        .unwrap();
     says(&run(&["serve"]), "reach.db");
 }

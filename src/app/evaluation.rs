@@ -61,9 +61,10 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     let report = run::run(&bench, &models, &settings, |query, asked| {
         bar.inc(1);
         if let Some(file) = &mut features
-            && let Err(e) = writeln!(file, "{}", dump::line(query, asked)) {
-                failed.get_or_insert(e);
-            }
+            && let Err(e) = writeln!(file, "{}", dump::line(query, asked))
+        {
+            failed.get_or_insert(e);
+        }
     })
     .await?;
     bar.finish_and_clear();

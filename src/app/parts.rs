@@ -109,7 +109,10 @@ impl Parts {
                 },
             },
             words: LexConfig { stack: stack(&config.index), ..LexConfig::default() },
-            config: IngestConfig { probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX), ..IngestConfig::default() },
+            config: IngestConfig {
+                probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX),
+                ..IngestConfig::default()
+            },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let loaded = ingest.load().await?;

@@ -21,7 +21,9 @@ impl WebSchemas {
 
     /// Whether `url` lies below an allowed beginning: the beginning ends at a path boundary, so that a longer host name is another host.
     fn allows(&self, url: &str) -> bool {
-        self.allowed.iter().any(|a| url.strip_prefix(a.as_str()).is_some_and(|rest| a.ends_with('/') || rest.is_empty() || rest.starts_with('/')))
+        self.allowed
+            .iter()
+            .any(|a| url.strip_prefix(a.as_str()).is_some_and(|rest| a.ends_with('/') || rest.is_empty() || rest.starts_with('/')))
     }
 }
 
@@ -73,7 +75,11 @@ mod tests {
     fn only_below_what_was_allowed() {
         let web = WebSchemas { allowed: vec!["https://schemas.example.com".into(), "http://127.0.0.1:9/a/".into()] };
         assert!(web.allows("https://schemas.example.com/x.json") && web.allows("http://127.0.0.1:9/a/b"));
-        assert!(!web.allows("https://schemas.example.com.evil.org/x") && !web.allows("http://127.0.0.1:9/b") && !web.allows("http://127.0.0.1:90/a/"));
+        assert!(
+            !web.allows("https://schemas.example.com.evil.org/x")
+                && !web.allows("http://127.0.0.1:9/b")
+                && !web.allows("http://127.0.0.1:90/a/")
+        );
         assert!(WebSchemas::below(&[]).is_none());
         assert!(web.fetch("https://other.example.com/x", 10).unwrap_err().contains("allow_urls"));
     }

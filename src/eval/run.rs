@@ -147,12 +147,7 @@ impl Bench {
             policy,
             dense: DenseConfig::default(),
             words: LexConfig::default(),
-            config: IngestConfig {
-                rules: Rules { long: Long::Cut },
-                lenient_schemas: true,
-                lint: false,
-                ..IngestConfig::default()
-            },
+            config: IngestConfig { rules: Rules { long: Long::Cut }, lenient_schemas: true, lint: false, ..IngestConfig::default() },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;

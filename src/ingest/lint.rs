@@ -34,9 +34,10 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                 if *role == Role::Both {
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
                     if let Some((near, cosine)) = best.first()
-                        && fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c) {
-                            fact.nearest = Some((name_of(*near), *cosine));
-                        }
+                        && fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c)
+                    {
+                        fact.nearest = Some((name_of(*near), *cosine));
+                    }
                 } else if examples < MAX_EXAMPLES {
                     let index = examples;
                     examples += 1;

@@ -58,7 +58,13 @@ pub struct IngestConfig {
 
 impl Default for IngestConfig {
     fn default() -> Self {
-        Self { rules: Rules::default(), lenient_schemas: false, lint: true, agents_per_owner: 0, probe_failures: crate::live::PROBE_FAILURES }
+        Self {
+            rules: Rules::default(),
+            lenient_schemas: false,
+            lint: true,
+            agents_per_owner: 0,
+            probe_failures: crate::live::PROBE_FAILURES,
+        }
     }
 }
 

@@ -113,7 +113,12 @@ impl LiveTable {
     /// An agent was registered, replaced or drained. A known one keeps its windows and its lease.
     pub fn register(&mut self, manifest: &Manifest, draining: bool, now_ms: i64) {
         let ms = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
-        let terms = Terms { ttl_ms: manifest.ttl.map(ms), probe_ms: manifest.health_check.as_ref().map(|h| ms(h.interval)), draining, probe_failures: self.protection.probe_failures };
+        let terms = Terms {
+            ttl_ms: manifest.ttl.map(ms),
+            probe_ms: manifest.health_check.as_ref().map(|h| ms(h.interval)),
+            draining,
+            probe_failures: self.protection.probe_failures,
+        };
         let key = manifest.key();
         match self.agents.get_mut(&key) {
             Some(known) => known.terms = terms,

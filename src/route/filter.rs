@@ -41,9 +41,10 @@ impl<'a> Gate<'a> {
         let reason = self.judge(cap);
         let admitted = reason.is_none();
         if let Some(reason) = reason
-            && self.dropped.len() < MAX_DROPPED {
-                self.dropped.push((slot, reason));
-            }
+            && self.dropped.len() < MAX_DROPPED
+        {
+            self.dropped.push((slot, reason));
+        }
         self.verdicts.insert(slot, admitted);
         admitted
     }
@@ -98,9 +99,10 @@ impl<'a> Gate<'a> {
             }
         }
         if let (Some(cost), Some(max)) = (capability.cost, query.max_cost)
-            && cost > max {
-                return Some(DropReason::Cost { cost, max });
-            }
+            && cost > max
+        {
+            return Some(DropReason::Cost { cost, max });
+        }
         if let Some(reason) = state::unavailable(self.view, cap, query) {
             return Some(reason);
         }

@@ -172,10 +172,12 @@ fn explore(out: &mut [Ranked<'_>], preset: &Preset, policy: &Policy, dice: &mut 
         if let Some(i) = out.iter().position(|r| same(r) && !has_data(r) && r.item.live.traffic_share >= 1.0) {
             out[..=i].rotate_right(1);
         }
-    } else if spread && dice.unit() < 0.5
-        && let Some(i) = out.iter().skip(1).position(same) {
-            out[..=i + 1].rotate_right(1);
-        }
+    } else if spread
+        && dice.unit() < 0.5
+        && let Some(i) = out.iter().skip(1).position(same)
+    {
+        out[..=i + 1].rotate_right(1);
+    }
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@
 
 pub mod address;
 pub mod decision;
-pub mod envelope;
 pub mod document;
+pub mod envelope;
 pub mod fault;
 pub mod hash;
 pub mod hours;
 pub mod id;
 pub mod lang;
 pub mod manifest;
+pub mod manifest_check;
 pub mod message;
 pub mod outbound;
-pub mod manifest_check;
 pub mod policy;
 pub mod principal;
 pub mod query;
