@@ -15,9 +15,6 @@ pub struct View<'a> {
     pub stride: usize,
 }
 
-/// Rows in a block of sums.
-const ROWS: usize = 6;
-
 struct Product<'a> {
     a: View<'a>,
     b: View<'a>,
@@ -32,7 +29,7 @@ impl Task for Product<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let parts = self.rows.div_ceil(ROWS);
+        let parts = self.rows.div_ceil(S::ROWS);
         let mut row = 0;
         for part in 0..parts {
             let end = self.rows * (part + 1) / parts;
@@ -45,7 +42,13 @@ impl Task for Product<'_> {
                     3 => columns::<S, 3>(s, &self, a, out),
                     4 => columns::<S, 4>(s, &self, a, out),
                     5 => columns::<S, 5>(s, &self, a, out),
-                    _ => columns::<S, ROWS>(s, &self, a, out),
+                    6 => columns::<S, 6>(s, &self, a, out),
+                    7 => columns::<S, 7>(s, &self, a, out),
+                    8 => columns::<S, 8>(s, &self, a, out),
+                    9 => columns::<S, 9>(s, &self, a, out),
+                    10 => columns::<S, 10>(s, &self, a, out),
+                    11 => columns::<S, 11>(s, &self, a, out),
+                    _ => columns::<S, 12>(s, &self, a, out),
                 }
             }
             row = end;
@@ -112,7 +115,50 @@ fn fits(len: usize, stride: usize, rows: usize, columns: usize) -> bool {
     columns <= stride && len >= (rows - 1) * stride + columns
 }
 
+struct Turn<'a> {
+    a: View<'a>,
+    rows: usize,
+    columns: usize,
+    out: &'a mut [f32],
+    stride: usize,
+}
+
+impl Task for Turn<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let whole = self.columns - self.columns % 8;
+        for row in (0..self.rows).step_by(8) {
+            for column in (0..whole).step_by(8) {
+                // SAFETY: `transpose` checked both matrices; `out` has room for the eighth row even where `a` ends before.
+                unsafe {
+                    let a = self.a.data.as_ptr().add(row * self.a.stride + column);
+                    s.turn8(a, self.a.stride, (self.rows - row).min(8), self.out.as_mut_ptr().add(column * self.stride + row), self.stride);
+                }
+            }
+            for column in whole..self.columns {
+                for r in row..(row + 8).min(self.rows) {
+                    self.out[column * self.stride + r] = self.a.data[r * self.a.stride + column];
+                }
+            }
+        }
+    }
+}
+
 impl Kernel {
+    /// `out[c · stride + r] = a[r][c]` for `rows × columns` of `a`. Columns of `out` up to the next multiple of 8 may become 0.
+    ///
+    /// # Panics
+    /// If a matrix is too small; `out` needs columns up to the next multiple of 8.
+    pub fn transpose(self, a: View<'_>, rows: usize, columns: usize, out: &mut [f32], stride: usize) {
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!(fits(a.data.len(), a.stride, rows, columns), "transposing {rows} by {columns}");
+        assert!(fits(out.len(), stride, columns, rows.next_multiple_of(8)), "transposing into {columns} by {rows}");
+        simd::run(self, Turn { a, rows, columns, out, stride });
+    }
+
     /// `out = a · b` for `a` of `rows × inner` and `b` of `inner × columns`; rows of `out` are `stride` floats apart.
     ///
     /// # Panics
@@ -126,26 +172,6 @@ impl Kernel {
         assert!(fits(b.data.len(), b.stride, inner, columns), "right side of {inner} by {columns}");
         assert!(fits(out.len(), stride, rows, columns), "result of {rows} by {columns}");
         simd::run(self, Product { a, b, out, stride, rows, columns, inner });
-    }
-}
-
-/// `out[c · stride + r] = a[r][c]` for `rows × columns` of `a`.
-///
-/// # Panics
-/// If a matrix is too small.
-pub fn transpose(a: View<'_>, rows: usize, columns: usize, out: &mut [f32], stride: usize) {
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    assert!(fits(a.data.len(), a.stride, rows, columns) && fits(out.len(), stride, columns, rows), "transposing {rows} by {columns}");
-    // eight rows at a time, so that what is written to one line is written together
-    for first in (0..rows).step_by(8) {
-        let end = (first + 8).min(rows);
-        for c in 0..columns {
-            for r in first..end {
-                out[c * stride + r] = a.data[r * a.stride + c];
-            }
-        }
     }
 }
 
@@ -173,12 +199,16 @@ mod tests {
                     }
                 }
             }
-            let mut turned = vec![0.0; inner * (rows + pad)];
-            transpose(View { data: &a, stride: sa }, rows, inner, &mut turned, rows + pad);
-            for r in 0..rows {
-                for i in 0..inner {
-                    prop_assert_eq!(turned[i * (rows + pad) + r], a[r * sa + i]);
+            let stride = rows.next_multiple_of(8) + pad;
+            for kernel in Kernel::available() {
+                let mut turned = vec![f32::NAN; inner * stride];
+                kernel.transpose(View { data: &a, stride: sa }, rows, inner, &mut turned, stride);
+                for r in 0..rows {
+                    for i in 0..inner {
+                        prop_assert_eq!(turned[i * stride + r], a[r * sa + i]);
+                    }
                 }
+                prop_assert!((0..inner).all(|i| turned[i * stride + stride - pad..(i + 1) * stride].iter().all(|x| x.is_nan())));
             }
         }
     }
