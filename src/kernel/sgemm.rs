@@ -18,7 +18,8 @@ pub struct View<'a> {
 struct Product<'a> {
     a: View<'a>,
     b: View<'a>,
-    out: &'a mut [f32],
+    /// Borrowed for as long as the product runs.
+    out: *mut f32,
     stride: usize,
     rows: usize,
     columns: usize,
@@ -29,59 +30,61 @@ impl Task for Product<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let parts = self.rows.div_ceil(S::ROWS);
-        let mut row = 0;
-        for part in 0..parts {
-            let end = self.rows * (part + 1) / parts;
-            // SAFETY: `matmul` checked that the three matrices have the rows and columns it names; `row < end <= rows`.
+        // a strip of columns at a time: it stays in the first cache while all rows pass by
+        let mut column = 0;
+        while column < self.columns {
+            let left = self.columns - column;
+            // SAFETY: `matmul` checked that the matrices have the rows and columns it names; the strip has at most `left` columns.
             unsafe {
-                let (a, out) = (self.a.data.as_ptr().add(row * self.a.stride), self.out.as_mut_ptr().add(row * self.stride));
-                match end - row {
-                    1 => columns::<S, 1>(s, &self, a, out),
-                    2 => columns::<S, 2>(s, &self, a, out),
-                    3 => columns::<S, 3>(s, &self, a, out),
-                    4 => columns::<S, 4>(s, &self, a, out),
-                    5 => columns::<S, 5>(s, &self, a, out),
-                    6 => columns::<S, 6>(s, &self, a, out),
-                    7 => columns::<S, 7>(s, &self, a, out),
-                    8 => columns::<S, 8>(s, &self, a, out),
-                    9 => columns::<S, 9>(s, &self, a, out),
-                    10 => columns::<S, 10>(s, &self, a, out),
-                    11 => columns::<S, 11>(s, &self, a, out),
-                    _ => columns::<S, 12>(s, &self, a, out),
+                if left >= 2 * S::LANES {
+                    strip::<S, 2>(s, &self, column, S::LANES);
+                    column += 2 * S::LANES;
+                } else {
+                    strip::<S, 1>(s, &self, column, left.min(S::LANES));
+                    column += S::LANES;
                 }
             }
-            row = end;
         }
     }
 }
 
-/// All columns of `R` rows.
+/// All rows of `C` vectors of columns; the last vector has `n` of them.
 ///
 /// # Safety
-/// `a` and `out` point to `R` rows of the product's matrices.
+/// The matrices have those columns.
 #[inline(always)]
-unsafe fn columns<S: Simd, const R: usize>(s: S, p: &Product<'_>, a: *const f32, out: *mut f32) {
-    let mut column = 0;
-    // SAFETY: `column` stays below the product's columns, and `n` is what is left of them.
-    unsafe {
-        while column < p.columns {
-            let (b, out, left) = (p.b.data.as_ptr().add(column), out.add(column), p.columns - column);
-            if left >= 2 * S::LANES {
-                block::<S, R, 2>(s, p, a, b, out, S::LANES);
-                column += 2 * S::LANES;
-            } else {
-                block::<S, R, 1>(s, p, a, b, out, left.min(S::LANES));
-                column += S::LANES;
+unsafe fn strip<S: Simd, const C: usize>(s: S, p: &Product<'_>, column: usize, n: usize) {
+    let parts = p.rows.div_ceil(S::ROWS);
+    let mut row = 0;
+    for part in 0..parts {
+        let end = p.rows * (part + 1) / parts;
+        // SAFETY: `row < end <= rows`, and `S::ROWS` is at most 12.
+        unsafe {
+            let (a, b) = (p.a.data.as_ptr().add(row * p.a.stride), p.b.data.as_ptr().add(column));
+            let out = p.out.add(row * p.stride + column);
+            match end - row {
+                1 => block::<S, 1, C>(s, p, a, b, out, n),
+                2 => block::<S, 2, C>(s, p, a, b, out, n),
+                3 => block::<S, 3, C>(s, p, a, b, out, n),
+                4 => block::<S, 4, C>(s, p, a, b, out, n),
+                5 => block::<S, 5, C>(s, p, a, b, out, n),
+                6 => block::<S, 6, C>(s, p, a, b, out, n),
+                7 => block::<S, 7, C>(s, p, a, b, out, n),
+                8 => block::<S, 8, C>(s, p, a, b, out, n),
+                9 => block::<S, 9, C>(s, p, a, b, out, n),
+                10 => block::<S, 10, C>(s, p, a, b, out, n),
+                11 => block::<S, 11, C>(s, p, a, b, out, n),
+                _ => block::<S, 12, C>(s, p, a, b, out, n),
             }
         }
+        row = end;
     }
 }
 
 /// `R` rows by `C` vectors; the last vector has `n` columns.
 ///
 /// # Safety
-/// As [`columns`]; `b` and `out` point to at least `(C - 1) · LANES + n` columns.
+/// `a` and `out` point to `R` rows of the product's matrices; `b` and `out` point to at least `(C - 1) · LANES + n` columns.
 #[inline(always)]
 unsafe fn block<S: Simd, const R: usize, const C: usize>(s: S, p: &Product<'_>, a: *const f32, b: *const f32, out: *mut f32, n: usize) {
     // SAFETY: the caller's promise; vectors are partial when `n` is.
@@ -171,7 +174,7 @@ impl Kernel {
         assert!(inner > 0 && fits(a.data.len(), a.stride, rows, inner), "left side of {rows} by {inner}");
         assert!(fits(b.data.len(), b.stride, inner, columns), "right side of {inner} by {columns}");
         assert!(fits(out.len(), stride, rows, columns), "result of {rows} by {columns}");
-        simd::run(self, Product { a, b, out, stride, rows, columns, inner });
+        simd::run(self, Product { a, b, out: out.as_mut_ptr(), stride, rows, columns, inner });
     }
 }
 

@@ -15,6 +15,8 @@ use crate::kernel::sgemm::View;
 const BLOCK: usize = 112;
 /// Floats a row of scores is padded to.
 const LANES: usize = 16;
+/// Texts of so many tokens have their values copied together first: their rows are kilobytes apart, and would fight over the cache.
+const PACK: usize = 48;
 
 /// Memory of a forward pass, to be used again: a first long text pays for the pages, later ones don't.
 #[derive(Default)]
@@ -28,6 +30,7 @@ pub struct Workspace {
     narrow: Floats,
     keys: Floats,
     scores: Floats,
+    values: Floats,
     bytes: Activations,
 }
 
@@ -127,7 +130,7 @@ fn attention(net: &Net, kernel: Kernel, ws: &mut Workspace, spans: &[Span], rows
     let factor = 1.0 / (d as f32).sqrt();
     for (t, span) in spans.iter().enumerate() {
         let n = span.len;
-        let stride = n.next_multiple_of(LANES);
+        let stride = row_stride(n);
         let (asking, first_out) = if last { (1, t) } else { (n, span.start) };
         let keys = ws.keys.take(d * stride);
         let scores = ws.scores.take(asking * stride);
@@ -142,9 +145,25 @@ fn attention(net: &Net, kernel: Kernel, ws: &mut Workspace, spans: &[Span], rows
             kernel.matmul(q, View { data: keys, stride }, scores, stride, asking, n, d);
             kernel.softmax(scores, stride, n, factor);
             let out = context.get_mut(first_out * h + head * d..).unwrap_or_default();
-            kernel.matmul(View { data: scores, stride }, View { data: v, stride: width }, out, h, asking, d, n);
+            let v = View { data: v, stride: width };
+            let v = if n < PACK { v } else { packed(v, n, d, ws.values.take(n * d)) };
+            kernel.matmul(View { data: scores, stride }, v, out, h, asking, d, n);
         }
     }
+}
+
+/// Floats from a row of `n` scores to the next: whole vectors, and no multiple of 512 bytes, which would put all rows in the same few sets of the cache.
+fn row_stride(n: usize) -> usize {
+    let stride = n.next_multiple_of(LANES);
+    if stride.is_multiple_of(128) { stride + LANES } else { stride }
+}
+
+/// Copies `rows` rows of `width` so that they lie together.
+fn packed<'a>(a: View<'_>, rows: usize, width: usize, out: &'a mut [f32]) -> View<'a> {
+    for (row, out) in a.data.chunks(a.stride).zip(out.chunks_exact_mut(width)).take(rows) {
+        out.copy_from_slice(row.get(..width).unwrap_or_default());
+    }
+    View { data: out, stride: width }
 }
 
 /// What follows the attention in a layer, and the next layer's Q, K and V: a block of rows at a time.
