@@ -1,7 +1,6 @@
 //! Which instruction sets this CPU has, and which of them to use.
 //!
-//! Invariant: a [`Kernel`] that [`Kernel::is_available`] accepts may be called on this machine; the safe doors check it
-//! before every call into `unsafe` code. Cost: one relaxed load (the standard library caches CPUID).
+//! Invariant: naming a kernel that this CPU lacks is harmless: the doors fall back to the plainest. Cost: one load a call.
 
 use std::sync::OnceLock;
 
@@ -48,6 +47,14 @@ impl Kernel {
             Kernel::AvxVnni => has_avx2() && has_avx_vnni(),
             Kernel::Avx512 => has_avx2() && has_avx512(),
         }
+    }
+
+    /// Itself if this CPU can run it, else the plainest: what every door passes through before it enters `unsafe` code.
+    #[inline]
+    pub(super) fn usable(self) -> Kernel {
+        static HERE: OnceLock<[bool; 4]> = OnceLock::new();
+        let here = HERE.get_or_init(|| Kernel::ALL.map(Kernel::is_available));
+        if here[self as usize] { self } else { Kernel::Scalar }
     }
 
     /// Those that this CPU can run, plainest first; never empty.

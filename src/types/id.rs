@@ -91,6 +91,22 @@ pub fn is_agent_id(text: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
+/// Reads `[domain:]namespace/agent_id`; the last `/` separates the two.
+pub fn parse_agent(text: &str) -> Result<AgentKey, String> {
+    let expected = "an agent as \"namespace/agent_id\"";
+    let (domain, rest) = match text.split_once(':') {
+        Some((domain, rest)) if is_agent_id(domain) => (domain, rest),
+        Some(_) => return Err(expected.into()),
+        None => ("local", text),
+    };
+    let (namespace, agent_id) = rest.rsplit_once('/').ok_or(expected)?;
+    let namespace = Namespace::new(namespace).map_err(|e| format!("{expected}, the namespace made of {e}"))?;
+    if !is_agent_id(agent_id) {
+        return Err(expected.into());
+    }
+    Ok(AgentKey { domain: Arc::from(domain), namespace, agent_id: Arc::from(agent_id) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

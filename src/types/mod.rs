@@ -2,21 +2,32 @@
 //!
 //! Not here: anything that reads a clock, a file, a socket or a model.
 
+pub mod address;
 pub mod decision;
+pub mod document;
 pub mod fault;
+pub mod hash;
+pub mod hours;
 pub mod id;
 pub mod lang;
 pub mod manifest;
+pub mod manifest_check;
+pub mod policy;
 pub mod principal;
 pub mod query;
+pub mod request;
+pub mod rules;
 pub mod score;
 pub mod span;
+pub mod text;
 
 pub use decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Note, Term};
 pub use fault::Fault;
+pub use hash::ContentHash;
 pub use id::{AgentKey, Namespace};
 pub use lang::Lang;
 pub use manifest::{Capability, Manifest};
+pub use policy::Policy;
 pub use principal::{Grant, Principal};
-pub use query::Query;
+pub use query::{PartKind, Query, QueryPart, QueryVector};
 pub use score::{Cosine, Probability};

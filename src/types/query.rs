@@ -17,6 +17,8 @@ pub struct Query {
     pub lang: Lang,
     /// Vectors of `text`, one for each model it was given to.
     pub vectors: Vec<QueryVector>,
+    /// Parts of the text that are looked at on their own: what is wanted, what is not, and clauses that may be requests of their own.
+    pub parts: Vec<QueryPart>,
     /// Exact capability name or alias; skips semantics.
     pub capability: Option<String>,
     /// Payload the capability must accept.
@@ -68,6 +70,28 @@ pub struct QueryVector {
     pub truncated: bool,
 }
 
+/// What a part of a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// The text without what it negates.
+    Wanted,
+    /// What it negates.
+    Unwanted,
+    /// A clause that may be a request of its own.
+    Clause,
+}
+
+/// A part of the query text with its vectors.
+#[derive(Clone, Debug)]
+pub struct QueryPart {
+    /// What it is.
+    pub kind: PartKind,
+    /// Its text.
+    pub text: Arc<str>,
+    /// Its vectors, one for each model it was given to.
+    pub vectors: Vec<QueryVector>,
+}
+
 impl std::fmt::Debug for QueryVector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "QueryVector({}, {} dims, {} tokens)", self.model, self.vector.len(), self.tokens)
@@ -81,6 +105,7 @@ impl Query {
             text: Arc::from(text),
             lang: Lang::of(text),
             vectors: Vec::new(),
+            parts: Vec::new(),
             capability: None,
             payload: None,
             principal,

@@ -37,6 +37,8 @@ pub enum Role {
     Description,
     /// Field names and words of the schema; stored for rescoring, not scanned.
     Schema,
+    /// Agent, name, aliases and tags in words; stored for rescoring, not scanned.
+    Label,
     /// Name and description together; scanned.
     Both,
     /// An example of the manifest; scanned.
@@ -50,7 +52,7 @@ impl Role {
     pub fn is_scanned(self) -> bool {
         match self {
             Self::Both | Self::Example | Self::Learned => true,
-            Self::Name | Self::Description | Self::Schema => false,
+            Self::Name | Self::Description | Self::Schema | Self::Label => false,
         }
     }
 }

@@ -1,0 +1,204 @@
+//! The table of HTTP routes: the router and the OpenAPI document are both made from it, so that neither can lack one.
+
+/// What a route does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Registers a manifest.
+    Register,
+    /// Lists agents.
+    List,
+    /// Shows an agent.
+    Get,
+    /// Removes an agent.
+    Deregister,
+    /// Renews a lease.
+    Heartbeat,
+    /// Takes an agent out of new work, or back into it.
+    Drain,
+    /// Resolves one request.
+    Resolve,
+    /// Resolves several.
+    ResolveBatch,
+    /// Streams changes of the registry.
+    Watch,
+    /// Whether the process lives.
+    Health,
+    /// Whether a query can be answered.
+    Ready,
+    /// Metrics.
+    Metrics,
+    /// This interface, described.
+    OpenApi,
+}
+
+/// One route.
+pub struct Route {
+    /// What it does.
+    pub op: Op,
+    /// HTTP method.
+    pub method: &'static str,
+    /// Path; parts in braces are parameters.
+    pub path: &'static str,
+    /// Message of the body; empty = none.
+    pub body: &'static str,
+    /// Message of the answer; empty = described by `answers`.
+    pub answer: &'static str,
+    /// Names of query parameters, which are fields of the named message.
+    pub query: (&'static str, &'static [&'static str]),
+    /// Media type of the answer.
+    pub media: &'static str,
+    /// Whether it is answered without a token.
+    pub open: bool,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+const JSON: &str = "application/json";
+const NONE: (&str, &[&str]) = ("", &[]);
+
+/// Every route.
+pub const ROUTES: &[Route] = &[
+    Route {
+        op: Op::Register,
+        method: "POST",
+        path: "/v1/agents",
+        body: "Manifest",
+        answer: "RegisterResponse",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Registers an agent or a new version of it. The same manifest again changes nothing.",
+    },
+    Route {
+        op: Op::List,
+        method: "GET",
+        path: "/v1/agents",
+        body: "",
+        answer: "ListResponse",
+        query: ("ListRequest", &["namespace", "tag", "capability", "limit", "after"]),
+        media: JSON,
+        open: false,
+        summary: "Lists agents, page by page.",
+    },
+    Route {
+        op: Op::Get,
+        method: "GET",
+        path: "/v1/agents/{namespace}/{agent_id}",
+        body: "",
+        answer: "AgentState",
+        query: ("GetRequest", &["version"]),
+        media: JSON,
+        open: false,
+        summary: "Shows one agent.",
+    },
+    Route {
+        op: Op::Deregister,
+        method: "DELETE",
+        path: "/v1/agents/{namespace}/{agent_id}",
+        body: "",
+        answer: "DeregisterResponse",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Removes an agent. Its id stays with its owner.",
+    },
+    Route {
+        op: Op::Heartbeat,
+        method: "POST",
+        path: "/v1/agents/{namespace}/{agent_id}/heartbeat",
+        body: "HeartbeatRequest",
+        answer: "AgentState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Renews the lease and reports load.",
+    },
+    Route {
+        op: Op::Drain,
+        method: "POST",
+        path: "/v1/agents/{namespace}/{agent_id}/drain",
+        body: "DrainRequest",
+        answer: "AgentState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Takes an agent out of new work, or back into it.",
+    },
+    Route {
+        op: Op::Resolve,
+        method: "POST",
+        path: "/v1/resolve",
+        body: "ResolveRequest",
+        answer: "ResolveResponse",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Resolves one request.",
+    },
+    Route {
+        op: Op::ResolveBatch,
+        method: "POST",
+        path: "/v1/resolve/batch",
+        body: "ResolveBatchRequest",
+        answer: "ResolveBatchResponse",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Resolves several requests; answers stand in their order.",
+    },
+    Route {
+        op: Op::Watch,
+        method: "GET",
+        path: "/v1/watch",
+        body: "",
+        answer: "RegistryEvent",
+        query: NONE,
+        media: "text/event-stream",
+        open: false,
+        summary: "Streams what is there and then each change, one event each.",
+    },
+    Route {
+        op: Op::Health,
+        method: "GET",
+        path: "/health",
+        body: "",
+        answer: "",
+        query: NONE,
+        media: JSON,
+        open: true,
+        summary: "Whether the process lives.",
+    },
+    Route {
+        op: Op::Ready,
+        method: "GET",
+        path: "/ready",
+        body: "",
+        answer: "",
+        query: NONE,
+        media: JSON,
+        open: true,
+        summary: "Whether a built-in query was really answered.",
+    },
+    Route {
+        op: Op::Metrics,
+        method: "GET",
+        path: "/metrics",
+        body: "",
+        answer: "",
+        query: NONE,
+        media: "text/plain; version=0.0.4",
+        open: true,
+        summary: "Metrics in the Prometheus text format.",
+    },
+    Route {
+        op: Op::OpenApi,
+        method: "GET",
+        path: "/openapi.json",
+        body: "",
+        answer: "",
+        query: NONE,
+        media: JSON,
+        open: true,
+        summary: "This document.",
+    },
+];

@@ -1,0 +1,95 @@
+//! `reach eval run`: loads the models, registers a set's manifests in a store of its own, asks its queries, prints the figures.
+
+use super::commands::Bars;
+use super::parts::{load_models, models_config};
+use crate::cli::{EvalCommand, Exit, Failure, Out, say};
+use crate::config::Config;
+use crate::error::Error;
+use crate::eval::{dump, queries, run};
+use crate::ingest::files;
+use crate::types::manifest_check::{Long, Rules};
+use std::io::Write;
+
+/// Runs an evaluation.
+pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exit, Failure> {
+    let EvalCommand::Run(args) = command;
+    let read = files::read(&args.manifests, &Rules { long: Long::Cut, ..Rules::default() })?;
+    if !read.faults.is_empty() {
+        for fault in read.faults.iter().take(20) {
+            say(&format!("warning: {fault}"));
+        }
+        say(&format!("warning: {} faults in the manifests; those capabilities are left out", read.faults.len()));
+    }
+    if read.manifests.is_empty() {
+        return Err(Error::invalid(read.faults).into());
+    }
+    let labelled = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
+    let bars = Bars::new();
+    let (models, _) = load_models(models_config(&config), &bars).await?;
+    bars.finish();
+    // vectors are kept beside the models, so that a second run embeds no fleet again
+    let (folder, _temporary) = store_folder(args.data.as_deref())?;
+    let bench = run::Bench::build(models.clone(), read.manifests, config.policy.clone(), &folder).await?;
+    for fault in run::warnings(&bench).iter().take(3) {
+        say(&format!("warning: {fault}"));
+    }
+    if !bench.batch.warnings.is_empty() {
+        say(&format!("warning: {} schemas are not valid JSON Schema and are kept as words", bench.batch.warnings.len()));
+    }
+    for (agent, error) in bench.batch.refused.iter().take(5) {
+        say(&format!("warning: {agent} is left out: {error}"));
+    }
+    say(&format!("{} capabilities of {} agents, {} texts embedded; {} queries", bench.batch.capabilities, bench.batch.agents, bench.batch.embedded, labelled.len()));
+    let bar = indicatif::ProgressBar::new(labelled.len() as u64);
+    let mut features = match &args.features {
+        Some(path) => {
+            let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?);
+            writeln!(file, "{}", dump::head()).map_err(Failure::Io)?;
+            Some(file)
+        }
+        None => None,
+    };
+    let settings = run::RunConfig { manifests: Vec::new(), queries: labelled, seed: args.seed, policy: config.policy.clone(), k: 5 };
+    let mut failed: Option<std::io::Error> = None;
+    let report = run::run(&bench, &models, &settings, |query, asked| {
+        bar.inc(1);
+        if let Some(file) = &mut features {
+            if let Err(e) = writeln!(file, "{}", dump::line(query, asked)) {
+                failed.get_or_insert(e);
+            }
+        }
+    })
+    .await?;
+    bar.finish_and_clear();
+    if let Some(mut file) = features {
+        file.flush().map_err(Failure::Io)?;
+    }
+    if let Some(e) = failed {
+        return Err(Failure::Io(e));
+    }
+    if out.json {
+        out.json(&report)?;
+    } else {
+        out.line(&serde_json::to_string_pretty(&report).map_err(Error::internal)?)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A folder for the run's store: the given one, or a temporary one that goes with the run.
+fn store_folder(given: Option<&std::path::Path>) -> Result<(std::path::PathBuf, Option<Temporary>), Failure> {
+    if let Some(given) = given {
+        return Ok((given.to_path_buf(), None));
+    }
+    let folder = std::env::temp_dir().join(format!("reach-eval-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|e| Failure::words(format!("{}: {e}", folder.display())))?;
+    Ok((folder.clone(), Some(Temporary(folder))))
+}
+
+struct Temporary(std::path::PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // what stays behind is in the temporary folder
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}

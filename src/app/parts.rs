@@ -1,0 +1,140 @@
+//! Opens the store, loads the models, fills the View, and hands out the service functions.
+
+use super::decision_log::DecisionLog;
+use super::ports::{Matcher, Registry, Status};
+use crate::api::auth::Authenticator;
+use crate::api::service::{Parts as ServiceParts, Service};
+use crate::catalog::schema::Schemas;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Config, Source};
+use crate::embed::fetch::{FetchConfig, Progress};
+use crate::embed::models::{Models, ModelsConfig};
+use crate::embed::worker::WorkerConfig;
+use crate::error::Error;
+use crate::index::dense::DenseConfig;
+use crate::index::keyword::LexConfig;
+use crate::ingest::{self, Boot, Ingest, IngestConfig, Loaded};
+use crate::route::prepare::Limits;
+use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
+use crate::store::{Durability, Store};
+use crate::tasks::Tasks;
+use crate::view::Views;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything that runs.
+pub struct Parts {
+    /// Settings.
+    pub config: Config,
+    /// Owner of all tasks.
+    pub tasks: Tasks,
+    /// Durable state.
+    pub store: Arc<Store>,
+    /// Models.
+    pub models: Arc<Models>,
+    /// Current View.
+    pub views: Arc<Views>,
+    /// Write path.
+    pub ingest: Arc<Ingest>,
+    /// Read path.
+    pub resolver: Arc<Resolver>,
+    /// What the start found in the store.
+    pub loaded: Loaded,
+    /// Milliseconds one short text takes, by model.
+    pub embed_ms: Vec<(Arc<str>, f64)>,
+    clock: Arc<dyn Clock>,
+    canary: Arc<Resolver>,
+}
+
+/// Settings of the models by the configuration.
+pub fn models_config(config: &Config) -> ModelsConfig {
+    let m = &config.models;
+    let fetch = FetchConfig {
+        folder: m.folder.clone().filter(|_| m.sources.contains(&Source::Folder)),
+        hub: m.sources.contains(&Source::Hub),
+        maven: m.sources.contains(&Source::Maven),
+        ..FetchConfig::default()
+    };
+    let shipped = ModelsConfig::default();
+    ModelsConfig {
+        names: [m.zh.clone(), m.en.clone()].into_iter().flatten().collect(),
+        dir: m.cache.clone().unwrap_or(shipped.dir.clone()),
+        fetch: Some(fetch),
+        worker: WorkerConfig { threads: m.workers, query_slots: m.queue, ingest_slots: m.queue, ..WorkerConfig::default() },
+        vector_cache_bytes: m.query_cache_bytes,
+        ..shipped
+    }
+}
+
+/// Loads the models on a thread of their own.
+pub async fn load_models(config: ModelsConfig, progress: &(dyn Progress + 'static)) -> Result<(Arc<Models>, Vec<(Arc<str>, f64)>), Error> {
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| -> Result<_, Error> {
+            let models = Arc::new(Models::load(&config, progress)?);
+            let mut took: Vec<_> = models.warm_up()?.into_iter().collect();
+            took.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok((models, took))
+        });
+        loading.join().unwrap_or_else(|_| Err(Error::internal("loading the models panicked")))
+    })
+}
+
+impl Parts {
+    /// Opens everything. Models that are not on this machine are fetched.
+    pub async fn open(config: Config, progress: &(dyn Progress + 'static)) -> Result<Self, Error> {
+        let store = Arc::new(Store::open(&config.data.dir, Durability::Full)?);
+        crate::index::text::warm();
+        let (models, embed_ms) = load_models(models_config(&config), progress).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let tasks = Tasks::new();
+        let boot = Boot {
+            store: store.clone(),
+            models: models.clone(),
+            schemas: Schemas::new(config.schemas.folder.clone(), None),
+            clock: clock.clone(),
+            policy: config.policy.clone(),
+            dense: DenseConfig::default(),
+            words: LexConfig::default(),
+            config: IngestConfig::default(),
+        };
+        let (views, ingest) = ingest::start(boot).await?;
+        let loaded = ingest.load().await?;
+        for (agent, why) in &loaded.damaged {
+            tracing::warn!(%agent, why, "a stored manifest is damaged and was left out; register it again");
+        }
+        let log: Arc<dyn DecisionSink> = Arc::new(DecisionLog::start(store.clone(), &config.decision_log, &tasks));
+        let limits = &config.server.limits;
+        let resolver_config = ResolverConfig {
+            limits: Limits { text_chars: limits.text_chars, k_max: u32::try_from(limits.k_max).unwrap_or(50), ..Limits::default() },
+            local: config.auth.tokens.is_empty(),
+            deadline: limits.deadline_default,
+        };
+        let resolver = Arc::new(Resolver::new(views.clone(), models.clone(), clock.clone(), Some(log), resolver_config.clone()));
+        let canary = Arc::new(Resolver::new(ingest.canary().await?, models.clone(), clock.clone(), None, resolver_config));
+        Ok(Self { config, tasks, store, models, views, ingest, resolver, loaded, embed_ms, clock, canary })
+    }
+
+    /// The service functions of all doors.
+    pub fn service(&self) -> Arc<Service> {
+        let parts = ServiceParts {
+            registry: Arc::new(Registry { ingest: self.ingest.clone() }),
+            matcher: Arc::new(Matcher { resolver: self.resolver.clone() }),
+            status: Arc::new(Status { canary: self.canary.clone(), views: self.views.clone(), models: self.models.clone() }),
+            auth: Authenticator::new(self.config.auth.clone()),
+            limits: self.config.server.limits.clone(),
+            clock: self.clock.clone(),
+        };
+        Service::new(parts)
+    }
+
+    /// Writes what waits and lets go of the store. Last of all.
+    pub async fn close(self) -> Vec<crate::tasks::Late> {
+        let grace = self.config.server.grace;
+        let late = self.tasks.shutdown(grace).await;
+        self.models.stop();
+        // the writer's queue is emptied when the last handle of the store goes
+        drop(self);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        late
+    }
+}

@@ -1,0 +1,149 @@
+//! `reach up` and `reach serve`: start in order, run until told to stop, stop in order.
+//!
+//! Start: store → models → registry → doors → background work → (demo). Stop: doors → work under way → background work → store; whoever is
+//! late is named.
+
+use super::demo;
+use super::parts::Parts;
+use super::probe::HttpProbe;
+use crate::api;
+use crate::cli::{Exit, Failure, Out, Up};
+use crate::config::Config;
+use crate::error::{Code, Error};
+use crate::tasks::Stage;
+use crate::telemetry;
+use crate::telemetry::metrics::{Counter, Gauge, count_by, set};
+use std::time::Duration;
+
+/// Runs a server.
+pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
+    telemetry::log::install(&config.telemetry.log, config.telemetry.json);
+    refuse_open_address(&config)?;
+    let progress = super::commands::Bars::new();
+    let parts = Parts::open(config, &progress).await?;
+    progress.finish();
+    for (model, ms) in &parts.embed_ms {
+        tracing::info!(%model, ms_a_text = format!("{ms:.1}"), threads = parts.models.stats().worker.threads, "model loaded");
+    }
+    tracing::info!(agents = parts.loaded.agents, capabilities = parts.loaded.capabilities, pending = parts.loaded.pending, "registry loaded");
+    let service = parts.service();
+    let doors = api::open(&service, &parts.config.server, &parts.tasks).await?;
+    background(&parts);
+    tracing::info!(grpc = %doors.grpc, http = %doors.http, "serving");
+    crate::cli::say(&format!("gRPC on {}, HTTP on http://{}", doors.grpc, doors.http));
+    let mut exit = false;
+    if up.demo {
+        demo::run(&parts, &service, &doors, out).await?;
+        exit = up.exit;
+    }
+    if !exit {
+        wait_for_signal().await;
+        crate::cli::say("stopping");
+    }
+    for late in parts.close().await {
+        tracing::warn!(task = late.name, count = late.count, "still running when the grace was over");
+    }
+    Ok(Exit::Ok)
+}
+
+fn refuse_open_address(config: &Config) -> Result<(), Error> {
+    let server = &config.server;
+    for (name, addr) in [("server.grpc_addr", server.grpc_addr), ("server.http_addr", server.http_addr)] {
+        if !addr.ip().is_loopback() && !server.insecure_bind {
+            return Err(Error::new(
+                Code::FailedPrecondition,
+                format!("{name} = {addr} can be reached from other machines, without encryption; bind a loopback address, or say --insecure-bind"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Live state, probes, pending vectors, gauges.
+fn background(parts: &Parts) {
+    let tasks = &parts.tasks;
+    let live = &parts.config.live;
+    let (ingest, every, stop) = (parts.ingest.clone(), live.refresh, tasks.stop(Stage::Work));
+    drop(tasks.spawn(Stage::Work, "live", async move {
+        let mut tick = tokio::time::interval(every);
+        loop {
+            tokio::select! { () = stop.cancelled() => return, _ = tick.tick() => ingest.refresh_live() }
+        }
+    }));
+    if let Ok(probe) = HttpProbe::new(live.probe_timeout) {
+        let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
+        let every = live.probe_interval.min(Duration::from_secs(5));
+        drop(tasks.spawn(Stage::Work, "probe", async move {
+            let mut tick = tokio::time::interval(every);
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = tick.tick() => {
+                        let round = ingest.probe_due(&probe).await;
+                        count_by(Counter::Probes, &["failed"], round.failed as u64);
+                        count_by(Counter::Probes, &["ok"], (round.asked - round.failed) as u64);
+                    }
+                }
+            }
+        }));
+    }
+    let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
+    drop(tasks.spawn(Stage::Work, "fill", async move {
+        loop {
+            let left = tokio::select! { () = stop.cancelled() => return, left = ingest.fill() => left };
+            match left {
+                Ok(0) => return,
+                Ok(left) => tracing::info!(left, "embedding what the registry holds"),
+                Err(error) => {
+                    tracing::warn!(%error, "embedding what the registry holds failed; trying again");
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                }
+            }
+        }
+    }));
+    let (views, models, stop) = (parts.views.clone(), parts.models.clone(), tasks.stop(Stage::Work));
+    drop(tasks.spawn(Stage::Work, "gauges", async move {
+        let mut tick = tokio::time::interval(Duration::from_secs(2));
+        let mut before = models.stats();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = tick.tick() => {
+                    let view = views.load();
+                    for status in ["live", "static", "draining", "expired", "unreachable"] {
+                        let n = view.live.iter().filter(|(_, l)| l.status() == status).count();
+                        set(Gauge::Agents, &[status], n as f64);
+                    }
+                    set(Gauge::Capabilities, &[], view.catalog.capability_count() as f64);
+                    set(Gauge::Pending, &[], view.pending as f64);
+                    let now = models.stats();
+                    count_by(Counter::EmbeddedTexts, &["all", "all"], now.worker.embedded.saturating_sub(before.worker.embedded));
+                    count_by(Counter::VectorCache, &["query", "hit"], now.vectors.hits.saturating_sub(before.vectors.hits));
+                    count_by(Counter::VectorCache, &["query", "miss"], now.vectors.misses.saturating_sub(before.vectors.misses));
+                    count_by(Counter::Shed, &["encoder"], now.worker.shed.saturating_sub(before.worker.shed));
+                    before = now;
+                }
+            }
+        }
+    }));
+}
+
+#[cfg(unix)]
+async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(mut term), Ok(mut int)) => {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn wait_for_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+

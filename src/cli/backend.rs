@@ -1,0 +1,197 @@
+//! Whom a command talks to: a server over HTTP, or a store that it opened itself. The same messages either way.
+//!
+//! The client uses no proxy and follows no redirect: it talks to the server that was named and to no other.
+
+use crate::api::pb;
+use crate::api::service::{Call, Door, Service};
+use crate::cli::{App, Common, Failure};
+use crate::types::Principal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server or an open store.
+pub enum Backend {
+    /// Over HTTP.
+    Server(Client),
+    /// In this process.
+    Local(Arc<Service>, Call),
+}
+
+/// An HTTP client of one server.
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<String>,
+}
+
+impl Backend {
+    /// By the common options: `--data` opens a store, otherwise `--server`.
+    pub async fn open(common: &Common, app: &dyn App) -> Result<Self, Failure> {
+        if common.data.is_some() {
+            let service = app.local(common.config(vec![])?).await?;
+            return Ok(Self::Local(service, Call { who: Principal::local("cli"), door: Door::Http, deadline: None }));
+        }
+        let base = common.server.trim_end_matches('/').to_string();
+        if !base.starts_with("http://") && !base.starts_with("https://") {
+            return Err(Failure::words(format!("--server {base}: write a URL such as http://127.0.0.1:7701")));
+        }
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(3))
+            .timeout(Duration::from_secs(120))
+            .build()
+            .map_err(|e| Failure::words(format!("no HTTP client: {e}")))?;
+        Ok(Self::Server(Client { http, base, token: common.token.clone() }))
+    }
+
+    /// Registers one manifest.
+    pub async fn register(&self, document: Value) -> Result<pb::RegisterResponse, Failure> {
+        match self {
+            Self::Server(client) => client.post("/v1/agents", &document).await,
+            Self::Local(service, call) => Ok(service.register(call, document).await?),
+        }
+    }
+
+    /// Resolves one request.
+    pub async fn resolve(&self, request: pb::ResolveRequest) -> Result<pb::ResolveResponse, Failure> {
+        match self {
+            Self::Server(client) => client.post("/v1/resolve", &request).await,
+            Self::Local(service, call) => Ok(service.resolve(call, request).await?),
+        }
+    }
+
+    /// Shows an agent.
+    pub async fn get(&self, agent: pb::AgentRef, version: Option<String>) -> Result<pb::AgentState, Failure> {
+        match self {
+            Self::Server(client) => {
+                let version = version.map(|v| format!("?version={}", encoded(&v))).unwrap_or_default();
+                client.call(reqwest::Method::GET, &format!("{}{version}", path(&agent)), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.get(call, pb::GetRequest { agent: Some(agent), version }).await?),
+        }
+    }
+
+    /// Lists a page of agents.
+    pub async fn list(&self, which: pb::ListRequest) -> Result<pb::ListResponse, Failure> {
+        match self {
+            Self::Server(client) => {
+                let limit = which.limit.map(|n| n.to_string());
+                let pairs = [
+                    ("namespace", &which.namespace),
+                    ("tag", &which.tag),
+                    ("capability", &which.capability),
+                    ("limit", &limit),
+                    ("after", &which.after),
+                ];
+                let query: Vec<String> =
+                    pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?)))).collect();
+                client.call(reqwest::Method::GET, &format!("/v1/agents?{}", query.join("&")), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.list(call, which).await?),
+        }
+    }
+
+    /// Takes an agent out of new work, or back into it.
+    pub async fn drain(&self, agent: pb::AgentRef, draining: bool) -> Result<pb::AgentState, Failure> {
+        match self {
+            Self::Server(client) => {
+                client.post(&format!("{}/drain", path(&agent)), &pb::DrainRequest { agent: None, draining: Some(draining) }).await
+            }
+            Self::Local(service, call) => {
+                Ok(service.drain(call, pb::DrainRequest { agent: Some(agent), draining: Some(draining) }).await?)
+            }
+        }
+    }
+
+    /// Removes an agent.
+    pub async fn deregister(&self, agent: pb::AgentRef) -> Result<pb::DeregisterResponse, Failure> {
+        match self {
+            Self::Server(client) => client.call(reqwest::Method::DELETE, &path(&agent), None::<&()>).await,
+            Self::Local(service, call) => Ok(service.deregister(call, pb::DeregisterRequest { agent: Some(agent) }).await?),
+        }
+    }
+}
+
+impl Client {
+    async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
+        self.call(reqwest::Method::POST, path, Some(body)).await
+    }
+
+    async fn call<B: Serialize, T: DeserializeOwned>(&self, method: reqwest::Method, path: &str, body: Option<&B>) -> Result<T, Failure> {
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        if status.is_success() {
+            return serde_json::from_slice(&bytes)
+                .map_err(|e| Failure::words(format!("{} answered something else than expected: {e}", self.base)));
+        }
+        #[derive(serde::Deserialize)]
+        struct Refusal {
+            error: pb::Error,
+        }
+        match serde_json::from_slice::<Refusal>(&bytes) {
+            Ok(refusal) => Err(Failure::Service(refusal.error)),
+            Err(_) => Err(Failure::words(format!("{} answered {status}: is it an Agent-Reach server?", self.base))),
+        }
+    }
+
+    fn unreachable(&self, e: &reqwest::Error) -> Failure {
+        let mut cause: &dyn std::error::Error = e;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        Failure::words(format!(
+            "can't reach {}: {cause}\n  start a server with `reach up`, name another with --server, or open a store with --data DIR",
+            self.base
+        ))
+    }
+}
+
+fn path(agent: &pb::AgentRef) -> String {
+    format!("/v1/agents/{}/{}", encoded(&agent.namespace), encoded(&agent.agent_id))
+}
+
+/// Percent-encodes everything but unreserved characters.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, b| {
+        match b {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(b)),
+            _ => out.push_str(&format!("%{b:02X}")),
+        }
+        out
+    })
+}
+
+/// Reads `namespace/agent_id`.
+pub fn agent_ref(text: &str) -> Result<pb::AgentRef, String> {
+    match text.rsplit_once('/') {
+        Some((namespace, agent_id)) if !namespace.is_empty() && !agent_id.is_empty() => {
+            Ok(pb::AgentRef { domain: String::new(), namespace: namespace.into(), agent_id: agent_id.into() })
+        }
+        Some(_) | None => Err("write NAMESPACE/AGENT_ID, such as orders/order-desk".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_have_paths() {
+        let agent = agent_ref("hr/payroll/bot-1").unwrap();
+        assert_eq!(path(&agent), "/v1/agents/hr%2Fpayroll/bot-1");
+        assert!(agent_ref("bot").is_err() && agent_ref("/bot").is_err() && agent_ref("hr/").is_err());
+        assert_eq!(encoded("退 a&b"), "%E9%80%80%20a%26b");
+    }
+}

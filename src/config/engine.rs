@@ -1,0 +1,220 @@
+//! Settings of the engines: where state lives, models, schemas, index, decision log, live state, logs.
+
+use crate::config::reader::Reader;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// Folder of the store and everything else that survives a restart.
+    pub dir: PathBuf,
+}
+
+impl Data {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        let dir = r.text("dir", "data");
+        if dir.is_empty() {
+            r.fault("dir", "a folder", "name one; it is made when it is absent");
+        }
+        Self { dir: dir.into() }
+    }
+}
+
+/// Where model files can come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The configured folder.
+    Folder,
+    /// The model hub.
+    Hub,
+    /// The Maven artifact.
+    Maven,
+}
+
+/// `[models]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelsConfig {
+    /// Catalogue name of the model for Chinese texts; absent = none.
+    pub zh: Option<String>,
+    /// Catalogue name of the model for English texts; absent = none.
+    pub en: Option<String>,
+    /// Folder that fetched models are kept in; absent = the user's cache folder.
+    pub cache: Option<PathBuf>,
+    /// Folder with model files that were brought by hand.
+    pub folder: Option<PathBuf>,
+    /// Sources in the order they are tried.
+    pub sources: Vec<Source>,
+    /// Threads that embed; 0 = one a core.
+    pub workers: usize,
+    /// Texts that may wait to be embedded; more are refused as `overloaded`.
+    pub queue: usize,
+    /// Memory for vectors of queries seen before, bytes.
+    pub query_cache_bytes: u64,
+}
+
+impl ModelsConfig {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        let written = r.list("sources", &["folder", "hub", "maven"]);
+        let mut sources = Vec::new();
+        for name in &written {
+            match name.as_str() {
+                "folder" => sources.push(Source::Folder),
+                "hub" => sources.push(Source::Hub),
+                "maven" => sources.push(Source::Maven),
+                other => r.fault("sources", "folder, hub or maven", format!("{other:?} is none of them")),
+            }
+        }
+        let none = |t: String| Some(t).filter(|t| t != "none");
+        let models = Self {
+            zh: none(r.text("zh", "bge-small-zh-v1.5")),
+            en: none(r.text("en", "bge-small-en-v1.5")),
+            cache: r.optional("cache").map(PathBuf::from),
+            folder: r.optional("folder").map(PathBuf::from),
+            sources,
+            workers: r.int("workers", 0, 0..=1024),
+            queue: r.int("queue", 1024, 1..=1_000_000),
+            query_cache_bytes: r.bytes("query_cache_bytes", "64 MiB", 0..=1 << 40),
+        };
+        if models.zh.is_none() && models.en.is_none() {
+            r.fault("zh", "at least one model", "name a model in models.zh or models.en");
+        }
+        models
+    }
+}
+
+/// `[schemas]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schemas {
+    /// Folder that `schema://…` names a file in; absent = such references are refused.
+    pub folder: Option<PathBuf>,
+    /// Beginnings of URLs that a schema may be fetched from; empty = none is ever fetched.
+    pub allow_urls: Vec<String>,
+}
+
+impl Schemas {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        let allow_urls = r.list("allow_urls", &[]);
+        for url in &allow_urls {
+            if !url.starts_with("https://") && !url.starts_with("http://") {
+                r.fault("allow_urls", "beginnings of http or https URLs", format!("{url:?} is none"));
+            }
+        }
+        Self { folder: r.optional("folder").map(PathBuf::from), allow_urls }
+    }
+}
+
+/// `[index]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexConfig {
+    /// Vectors of a part of the index from which on it gets a graph; below, it is scanned exactly.
+    pub min_rows: usize,
+    /// Neighbours of a point in the graph; twice as many on its lowest level.
+    pub neighbours: usize,
+    /// Rows kept in view while a point is inserted.
+    pub ef_build: usize,
+    /// Rows kept in view during a search, at least.
+    pub ef_search: usize,
+    /// Documents the newest part holds before it is sealed.
+    pub delta_max: usize,
+    /// Parts of similar size that are merged into one.
+    pub fan: usize,
+    /// Share of deleted documents above which a part is rewritten in the background. Range 0..=1.
+    pub purge_share: f64,
+}
+
+impl IndexConfig {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        Self {
+            min_rows: r.int("min_rows", 32_768, 256..=100_000_000),
+            neighbours: r.int("neighbours", 16, 4..=64),
+            ef_build: r.int("ef_build", 120, 8..=4096),
+            ef_search: r.int("ef_search", 160, 8..=4096),
+            delta_max: r.int("delta_max", 256, 1..=100_000),
+            fan: r.int("fan", 6, 2..=64),
+            purge_share: r.number("purge_share", 0.1, 0.01..=1.0),
+        }
+    }
+}
+
+/// `[decision_log]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecisionLog {
+    /// Whether the text of a query is kept; when not, its vector alone.
+    pub keep_text: bool,
+    /// Age at which an entry is removed.
+    pub max_age: Duration,
+    /// Size above which the oldest entries are removed, bytes.
+    pub max_bytes: u64,
+}
+
+impl DecisionLog {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        Self {
+            keep_text: r.flag("keep_text", true),
+            max_age: r.span("max_age", "30d", "1m", "3650d"),
+            max_bytes: r.bytes("max_bytes", "256 MiB", 1 << 20..=1 << 40),
+        }
+    }
+}
+
+/// `[live]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveConfig {
+    /// Pause between refreshes of live state in the view.
+    pub refresh: Duration,
+    /// Pause between probes of agents that send no heartbeats, unless their manifest says another.
+    pub probe_interval: Duration,
+    /// Time for a probe to be answered.
+    pub probe_timeout: Duration,
+    /// Failed probes in a row after which an agent is unreachable.
+    pub probe_failures: usize,
+}
+
+impl LiveConfig {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        Self {
+            refresh: r.span("refresh", "10s", "100ms", "10m"),
+            probe_interval: r.span("probe_interval", "30s", "100ms", "1h"),
+            probe_timeout: r.span("probe_timeout", "2s", "10ms", "1m"),
+            probe_failures: r.int("probe_failures", 3, 1..=100),
+        }
+    }
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Telemetry {
+    /// What is logged: levels, also by module, such as `info,agent_reach::index=debug`.
+    pub log: String,
+    /// Whether log lines are JSON.
+    pub json: bool,
+}
+
+impl Telemetry {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        let log = r.text("log", "info");
+        if let Err(e) = log.parse::<tracing_subscriber::filter::targets::Targets>() {
+            r.fault("log", "levels such as \"info\" or \"warn,agent_reach::index=debug\"", e.to_string());
+        }
+        Self { log, json: r.flag("json", false) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn models_can_be_left_out_but_not_both() {
+        assert_eq!(Config::parse("[models]\nzh = \"none\"", &[]).unwrap().models.zh, None);
+        let e = Config::parse("[models]\nzh = \"none\"\nen = \"none\"\nsources = [\"ftp\"]", &[]).unwrap_err();
+        assert_eq!(e.faults.len(), 2, "{e}");
+    }
+
+    #[test]
+    fn log_levels_are_checked() {
+        assert!(Config::parse("[telemetry]\nlog = \"warn,agent_reach=debug\"", &[]).is_ok());
+        assert!(Config::parse("[telemetry]\nlog = \"a=b=c\"", &[]).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! The forward pass: token ids to the first token's vector, in 8 bits with floats in between.
+//!
+//! Texts lie one after the other, nothing is padded: linear layers see rows, attention sees a text at a time. In the last layer only the first token's
+//! row goes on after K and V. Everything a row goes through depends on that row and its text alone, so a text gives the same bits alone and in a batch.
+//! Long inputs go through the feed-forward part in blocks of rows that stay in the second cache.
+//! Cost: `tokens · weights` 8-bit multiply-adds, and the weights read once a block. Not here: threads, tokenising, the length of the vector.
+
+use super::weights::{Layer, Linear, Net, Norm, Sizes};
+use crate::kernel::Kernel;
+use crate::kernel::aligned::Aligned;
+use crate::kernel::quant::Activations;
+use crate::kernel::sgemm::{View, transpose};
+
+/// Most rows that go through the linear layers together.
+const BLOCK: usize = 112;
+/// Floats a row of scores is padded to.
+const LANES: usize = 16;
+
+/// Memory of a forward pass, to be used again: a first long text pays for the pages, later ones don't.
+#[derive(Default)]
+pub struct Workspace {
+    hidden: Floats,
+    first: Floats,
+    qkv: Floats,
+    query: Floats,
+    context: Floats,
+    wide: Floats,
+    narrow: Floats,
+    keys: Floats,
+    scores: Floats,
+    bytes: Activations,
+}
+
+/// A buffer of floats that grows.
+#[derive(Default)]
+struct Floats(Aligned);
+
+impl Floats {
+    /// `n` floats; their content is whatever was there.
+    fn take(&mut self, n: usize) -> &mut [f32] {
+        self.0.grow(n * 4);
+        self.0.f32s_mut().get_mut(..n).unwrap_or_default()
+    }
+}
+
+/// Where each text's rows are.
+struct Span {
+    start: usize,
+    len: usize,
+}
+
+/// Runs `texts` (token ids, at least one each, at most as many as there are positions) and gives the first token's vector of each, one after the other.
+/// With `sizes`, also measures what goes into the balanced products.
+pub fn run(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], mut sizes: Option<&mut [Sizes]>) -> Result<Vec<f32>, String> {
+    let h = net.shape.hidden_size;
+    let mut spans = Vec::with_capacity(texts.len());
+    let mut rows = 0;
+    for text in texts {
+        if text.is_empty() || text.len() + net.first_position > net.shape.max_position_embeddings {
+            return Err(format!("a text of {} tokens", text.len()));
+        }
+        spans.push(Span { start: rows, len: text.len() });
+        rows += text.len();
+    }
+    embed(net, kernel, ws, texts, rows);
+    let last = net.layers.len().saturating_sub(1);
+    for (i, layer) in net.layers.iter().enumerate() {
+        let mut sizes = sizes.as_deref_mut().and_then(|s| s.get_mut(i));
+        if let Some(sizes) = sizes.as_deref_mut() {
+            sizes.qkv = column_sizes(ws.hidden.take(rows * h), h);
+        }
+        // K and V of every row; Q too, or only that of the first rows in the last layer
+        let wanted = if i == last { h } else { 0 };
+        let width = 3 * h - wanted;
+        {
+            let (hidden, qkv) = (ws.hidden.take(rows * h), ws.qkv.take(rows * width));
+            for (x, out) in hidden.chunks(BLOCK * h).zip(qkv.chunks_mut(BLOCK * width)) {
+                linear(kernel, &layer.qkv, x, &mut ws.bytes, wanted, out);
+            }
+        }
+        if i == last {
+            let (hidden, first) = (ws.hidden.take(rows * h), ws.first.take(spans.len() * h));
+            for (span, out) in spans.iter().zip(first.chunks_exact_mut(h)) {
+                out.copy_from_slice(hidden.get(span.start * h..(span.start + 1) * h).unwrap_or_default());
+            }
+            kernel.quantise(first, &layer.qkv.factors, &mut ws.bytes);
+            kernel.gemm(&ws.bytes, &layer.qkv.weights, 0..h, ws.query.take(spans.len() * h), h);
+        }
+        attention(net, kernel, ws, &spans, rows, i == last);
+        let (state, rows) = if i == last { (&mut ws.first, spans.len()) } else { (&mut ws.hidden, rows) };
+        let (state, context) = (state.take(rows * h), ws.context.take(rows * h));
+        for (x, context) in state.chunks_mut(BLOCK * h).zip(context.chunks(BLOCK * h)) {
+            rest(net, kernel, layer, x, context, &mut ws.wide, &mut ws.narrow, &mut ws.bytes, sizes.as_deref_mut());
+        }
+    }
+    Ok(ws.first.take(spans.len() * h).to_vec())
+}
+
+/// Vectors of the tokens and positions, normalised, into `ws.hidden`.
+fn embed(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], rows: usize) {
+    let h = net.shape.hidden_size;
+    let (x, add) = (ws.hidden.take(rows * h), ws.narrow.take(rows * h));
+    let places = texts.iter().flat_map(|text| text.iter().enumerate());
+    for ((x, add), (i, id)) in x.chunks_exact_mut(h).zip(add.chunks_exact_mut(h)).zip(places) {
+        net.token(*id, x);
+        let at = (net.first_position + i) * h;
+        add.copy_from_slice(net.positions.get(at..at + h).unwrap_or_default());
+    }
+    norm(net, kernel, x, add, &net.norm);
+}
+
+fn norm(net: &Net, kernel: Kernel, x: &mut [f32], add: &[f32], norm: &Norm) {
+    kernel.layer_norm(x, add, &norm.gain, &norm.offset, net.shape.layer_norm_eps as f32);
+}
+
+/// Outputs from `from` on of a linear layer, for rows that fill `x`.
+fn linear(kernel: Kernel, l: &Linear, x: &[f32], bytes: &mut Activations, from: usize, out: &mut [f32]) {
+    kernel.quantise(x, &l.factors, bytes);
+    let all = l.weights.width();
+    kernel.gemm(bytes, &l.weights, from..all, out, all - from);
+}
+
+/// Attention of each text and head into `ws.context`: a row for each row, or for each text in the last layer.
+fn attention(net: &Net, kernel: Kernel, ws: &mut Workspace, spans: &[Span], rows: usize, last: bool) {
+    let (h, heads) = (net.shape.hidden_size, net.shape.num_attention_heads);
+    let d = h / heads;
+    let width = if last { 2 * h } else { 3 * h };
+    let qkv: &[f32] = ws.qkv.take(rows * width);
+    let query: &[f32] = ws.query.take(if last { spans.len() * h } else { 0 });
+    let context = ws.context.take(if last { spans.len() } else { rows } * h);
+    let factor = 1.0 / (d as f32).sqrt();
+    for (t, span) in spans.iter().enumerate() {
+        let n = span.len;
+        let stride = n.next_multiple_of(LANES);
+        let (asking, first_out) = if last { (1, t) } else { (n, span.start) };
+        let keys = ws.keys.take(d * stride);
+        let scores = ws.scores.take(asking * stride);
+        for head in 0..heads {
+            let at = |part: usize| qkv.get(span.start * width + part * h + head * d..).unwrap_or_default();
+            let (q, k, v) = if last {
+                (View { data: query.get(t * h + head * d..).unwrap_or_default(), stride: h }, at(0), at(1))
+            } else {
+                (View { data: at(0), stride: width }, at(1), at(2))
+            };
+            transpose(View { data: k, stride: width }, n, d, keys, stride);
+            kernel.matmul(q, View { data: keys, stride }, scores, stride, asking, n, d);
+            kernel.softmax(scores, stride, n, factor);
+            let out = context.get_mut(first_out * h + head * d..).unwrap_or_default();
+            kernel.matmul(View { data: scores, stride }, View { data: v, stride: width }, out, h, asking, d, n);
+        }
+    }
+}
+
+/// What follows the attention in a layer, for a block of rows of state and context.
+#[allow(clippy::too_many_arguments)]
+fn rest(
+    net: &Net,
+    kernel: Kernel,
+    layer: &Layer,
+    x: &mut [f32],
+    context: &[f32],
+    wide: &mut Floats,
+    narrow: &mut Floats,
+    bytes: &mut Activations,
+    sizes: Option<&mut Sizes>,
+) {
+    let (h, f) = (net.shape.hidden_size, net.shape.intermediate_size);
+    let rows = x.len() / h;
+    let narrow = narrow.take(rows * h);
+    linear(kernel, &layer.mix, context, bytes, 0, narrow);
+    norm(net, kernel, x, narrow, &layer.mix_norm);
+    if let Some(sizes) = sizes {
+        sizes.up = column_sizes(x, h);
+    }
+    let wide = wide.take(rows * f);
+    linear(kernel, &layer.up, x, bytes, 0, wide);
+    kernel.gelu_quantise(wide, f, bytes);
+    kernel.gemm(bytes, &layer.down.weights, 0..h, narrow, h);
+    norm(net, kernel, x, narrow, &layer.down_norm);
+}
+
+/// Root mean square of each column.
+fn column_sizes(x: &[f32], width: usize) -> Vec<f32> {
+    let mut sums = vec![0f32; width];
+    for row in x.chunks_exact(width) {
+        sums.iter_mut().zip(row).for_each(|(s, x)| *s += x * x);
+    }
+    let rows = (x.len() / width).max(1) as f32;
+    sums.into_iter().map(|s| (s / rows).sqrt()).collect()
+}

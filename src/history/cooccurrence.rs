@@ -1,0 +1,173 @@
+//! Who asks for what: decayed counts caller→capability and capability→next capability, kept apart per tenant.
+//!
+//! In: events (tenant, caller, capability, weight, time). Out: a share 0..=1 of the caller's recent, confirmed work that went to a
+//! capability, shrunk towards zero while there is little evidence. An unknown caller gets exactly 0. Counts halve every
+//! [`HALF_LIFE_MS`]. Memory is bounded: callers beyond [`MAX_CALLERS`] push out the least recently used.
+//! Cost: O(1) per look-up. Not here: how much it may move a score (policy), reading outcomes from the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Counts halve in this time: 14 days, in milliseconds.
+pub const HALF_LIFE_MS: i64 = 14 * 24 * 3600 * 1000;
+/// Largest number of callers (and of previous capabilities) that are remembered.
+pub const MAX_CALLERS: usize = 100_000;
+/// Largest number of capabilities remembered of one caller.
+pub const MAX_PER_CALLER: usize = 256;
+/// Pseudo-count that shrinks a share towards zero while evidence is thin.
+const PRIOR: f32 = 4.0;
+
+/// Decayed weights of one caller (or of one previous capability).
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// Time the weights are decayed to, ms since the epoch.
+    at_ms: i64,
+    total: f32,
+    weights: HashMap<Arc<str>, f32>,
+}
+
+impl Row {
+    fn decay_to(&mut self, now_ms: i64) {
+        if now_ms > self.at_ms {
+            let factor = decay(now_ms - self.at_ms);
+            self.total *= factor;
+            for weight in self.weights.values_mut() {
+                *weight *= factor;
+            }
+            self.at_ms = now_ms;
+        }
+    }
+
+    fn share(&self, key: &str, now_ms: i64) -> f32 {
+        let Some(weight) = self.weights.get(key) else { return 0.0 };
+        let factor = decay((now_ms - self.at_ms).max(0));
+        (weight * factor / (self.total * factor + PRIOR)).clamp(0.0, 1.0)
+    }
+}
+
+fn decay(elapsed_ms: i64) -> f32 {
+    (0.5f64).powf(elapsed_ms as f64 / HALF_LIFE_MS as f64) as f32
+}
+
+/// Counts of all callers. Cloning shares rows: a snapshot costs one pointer a caller.
+#[derive(Clone, Debug, Default)]
+pub struct Cooccurrence {
+    callers: imbl::HashMap<Arc<str>, Arc<Row>>,
+    nexts: imbl::HashMap<Arc<str>, Arc<Row>>,
+}
+
+fn row_key(tenant: Option<&str>, name: &str) -> String {
+    format!("{}\u{1f}{name}", tenant.unwrap_or(""))
+}
+
+impl Cooccurrence {
+    /// Counts that `caller` had `capability` (a stable key such as `namespace/agent#intent` or the folded intent) confirmed with `weight`
+    /// (1 acked or adopted, less for modified; negative for overridden), after `previous` if that is known.
+    pub fn record(&mut self, tenant: Option<&str>, caller: &str, capability: &str, previous: Option<&str>, weight: f32, at_ms: i64) {
+        if caller.is_empty() || !weight.is_finite() {
+            return;
+        }
+        add(&mut self.callers, row_key(tenant, caller), capability, weight, at_ms);
+        if let Some(previous) = previous {
+            add(&mut self.nexts, row_key(tenant, previous), capability, weight, at_ms);
+        }
+    }
+
+    /// Share of the caller's confirmed work that went to `capability`, 0..=1; exactly 0 for unknown callers.
+    pub fn of_caller(&self, tenant: Option<&str>, caller: &str, capability: &str, now_ms: i64) -> f32 {
+        self.callers.get(row_key(tenant, caller).as_str()).map_or(0.0, |row| row.share(capability, now_ms))
+    }
+
+    /// Share of what followed `previous` that was `capability`, 0..=1.
+    pub fn after(&self, tenant: Option<&str>, previous: &str, capability: &str, now_ms: i64) -> f32 {
+        self.nexts.get(row_key(tenant, previous).as_str()).map_or(0.0, |row| row.share(capability, now_ms))
+    }
+
+    /// Whether anything is known of a caller.
+    pub fn knows(&self, tenant: Option<&str>, caller: &str) -> bool {
+        self.callers.contains_key(row_key(tenant, caller).as_str())
+    }
+
+    /// Forgets a caller.
+    pub fn forget(&mut self, tenant: Option<&str>, caller: &str) -> bool {
+        self.callers.remove(row_key(tenant, caller).as_str()).is_some()
+    }
+
+    /// Number of callers remembered.
+    pub fn len(&self) -> usize {
+        self.callers.len()
+    }
+
+    /// Whether nobody is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+}
+
+fn add(rows: &mut imbl::HashMap<Arc<str>, Arc<Row>>, key: String, capability: &str, weight: f32, at_ms: i64) {
+    if rows.len() >= MAX_CALLERS && !rows.contains_key(key.as_str()) {
+        // rare: one pass over the rows for the stalest one
+        if let Some(oldest) = rows.iter().min_by_key(|(_, row)| row.at_ms).map(|(k, _)| k.clone()) {
+            rows.remove(&oldest);
+        }
+    }
+    let mut row = rows.get(key.as_str()).map_or_else(Row::default, |row| Row::clone(row));
+    if row.at_ms == 0 {
+        row.at_ms = at_ms;
+    }
+    row.decay_to(at_ms);
+    if row.weights.len() >= MAX_PER_CALLER && !row.weights.contains_key(capability) {
+        if let Some(least) = row.weights.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(k, _)| k.clone()) {
+            row.total -= row.weights.remove(&least).unwrap_or(0.0);
+        }
+    }
+    // an event from the past counts with what is left of it
+    let weight = weight * decay((row.at_ms - at_ms).max(0));
+    let slot = row.weights.entry(Arc::from(capability)).or_insert(0.0);
+    let before = *slot;
+    *slot = (before + weight).max(0.0);
+    row.total = (row.total + *slot - before).max(0.0);
+    rows.insert(Arc::from(key), Arc::new(row));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 3600 * 1000;
+
+    #[test]
+    fn known_callers_have_shares_unknown_ones_none() {
+        let mut c = Cooccurrence::default();
+        for i in 0..20 {
+            c.record(Some("acme"), "warehouse", "return_goods", None, 1.0, i * 1000);
+        }
+        c.record(Some("acme"), "warehouse", "refund", None, 1.0, 20_000);
+        assert!(c.of_caller(Some("acme"), "warehouse", "return_goods", 30_000) > 0.7);
+        assert!(c.of_caller(Some("acme"), "warehouse", "refund", 30_000) < 0.1);
+        assert_eq!(c.of_caller(Some("acme"), "stranger", "refund", 30_000), 0.0);
+        assert_eq!(c.of_caller(Some("other"), "warehouse", "return_goods", 30_000), 0.0, "tenants are kept apart");
+    }
+
+    #[test]
+    fn evidence_fades_and_can_be_taken_back() {
+        let mut c = Cooccurrence::default();
+        c.record(None, "a", "x", None, 8.0, DAY);
+        let fresh = c.of_caller(None, "a", "x", DAY);
+        let old = c.of_caller(None, "a", "x", 60 * DAY);
+        assert!(old < fresh / 2.0 && old > 0.0, "{old} of {fresh}");
+        c.record(None, "a", "x", None, -100.0, DAY);
+        assert_eq!(c.of_caller(None, "a", "x", DAY), 0.0);
+        assert!(c.forget(None, "a") && !c.knows(None, "a"));
+    }
+
+    #[test]
+    fn a_snapshot_does_not_change() {
+        let mut c = Cooccurrence::default();
+        c.record(None, "a", "x", Some("y"), 1.0, DAY);
+        let snapshot = c.clone();
+        c.record(None, "a", "x", Some("y"), 50.0, DAY);
+        assert!(snapshot.of_caller(None, "a", "x", DAY) < c.of_caller(None, "a", "x", DAY));
+        assert!(c.after(None, "y", "x", DAY) > 0.5);
+    }
+}

@@ -1,0 +1,141 @@
+//! The one writer of catalog and indexes: applies changes in order and publishes a View after each.
+//!
+//! Invariant: what is published is consistent: a capability is in the catalog, the names, the words and (unless pending) every arm at once.
+//! Cost of one registration: its own documents and the recent deltas, never the fleet. Not here: checking, embedding, storing.
+
+use crate::catalog::{CapEntry, Catalog, Delta};
+use crate::embed::ModelInfo;
+use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, Role};
+use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
+use crate::index::names::{NameDoc, NameIndex};
+use crate::ingest::texts::{self, Piece};
+use crate::ingest::vectors::ByText;
+use crate::view::{Arm, Background, View, Views};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One arm of the writer.
+pub struct ArmWriter {
+    /// The model.
+    pub model: ModelInfo,
+    index: DenseIndex,
+    background: Arc<Background>,
+    hubs: imbl::HashMap<u32, f32>,
+}
+
+impl ArmWriter {
+    /// An empty arm.
+    pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
+        Self { index: DenseIndex::new(model.dim, config), model, background, hubs: imbl::HashMap::new() }
+    }
+
+    fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>) {
+        for slot in removed {
+            self.hubs.remove(slot);
+        }
+        for doc in &added {
+            let texts: Vec<&[f32]> =
+                doc.vectors.iter().filter(|(role, _)| matches!(role, Role::Name | Role::Description | Role::Both)).map(|(_, v)| &**v).collect();
+            self.hubs.insert(doc.slot, self.background.hub(&texts));
+        }
+        self.index.apply(removed, added);
+    }
+}
+
+/// Catalog and indexes, and the holder of what was published.
+pub struct Engine {
+    /// The catalog; its clone goes into each View.
+    pub catalog: Catalog,
+    /// One writer a model.
+    pub arms: Vec<ArmWriter>,
+    words: LexIndex,
+    names: NameIndex,
+    /// Slots whose vectors are not computed yet.
+    pub pending: BTreeSet<u32>,
+    views: Arc<Views>,
+}
+
+/// Texts of a capability for a model.
+pub fn pieces_of(cap: &CapEntry, model: &ModelInfo) -> Vec<Piece> {
+    texts::pieces(&cap.agent.manifest, cap.capability(), &cap.schema_words(), model.lang)
+}
+
+fn dense_doc(cap: &CapEntry, model: &ModelInfo, vectors: &ByText) -> Option<DenseDoc> {
+    let vectors: Vec<_> = pieces_of(cap, model).into_iter().filter_map(|p| Some((p.role, vectors.get(&p.text)?.clone()))).collect();
+    (!vectors.is_empty()).then_some(DenseDoc { slot: cap.slot, class: cap.class, vectors })
+}
+
+impl Engine {
+    /// An empty engine that publishes into `views`.
+    pub fn new(arms: Vec<ArmWriter>, words: LexConfig, views: Arc<Views>) -> Self {
+        Self { catalog: Catalog::default(), arms, words: LexIndex::new(words), names: NameIndex::new(), pending: BTreeSet::new(), views }
+    }
+
+    /// Applies a change of the catalog to every index. `vectors` holds the vectors of the added capabilities, by arm; an arm without them
+    /// leaves the capabilities pending.
+    pub fn apply(&mut self, delta: &Delta, vectors: Option<&[ByText]>) {
+        for slot in &delta.removed {
+            self.pending.remove(slot);
+        }
+        match vectors {
+            Some(by_arm) => {
+                for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
+                    let docs = delta.added.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect();
+                    arm.apply(&delta.removed, docs);
+                }
+            }
+            None => {
+                self.pending.extend(delta.added.iter().map(|c| c.slot));
+                for arm in &mut self.arms {
+                    arm.apply(&delta.removed, Vec::new());
+                }
+            }
+        }
+        let words = delta
+            .added
+            .iter()
+            .map(|cap| LexDoc { slot: cap.slot, class: cap.class, fields: texts::fields(&cap.agent.manifest, cap.capability(), &cap.schema_words()) })
+            .collect();
+        self.words.apply(&delta.removed, words);
+        let names = delta
+            .added
+            .iter()
+            .map(|cap| NameDoc { slot: cap.slot, class: cap.class, name: cap.capability().intent.to_string(), aliases: cap.capability().aliases.clone() })
+            .collect();
+        self.names.apply(&delta.removed, names);
+    }
+
+    /// Adds the vectors of capabilities that were pending.
+    pub fn fill(&mut self, slots: &[u32], by_arm: &[ByText]) {
+        let caps: Vec<Arc<CapEntry>> = slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
+        for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
+            arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect());
+        }
+        for slot in slots {
+            self.pending.remove(slot);
+        }
+    }
+
+    /// Runs upkeep of the indexes (sealing, merging) if some is due; the heavy part of large fleets runs elsewhere.
+    pub fn settle(&mut self) {
+        for arm in &mut self.arms {
+            arm.index.settle();
+        }
+        self.words.settle();
+    }
+
+    /// Publishes the current state. Returns the generation of the View.
+    pub fn publish(&self) -> u64 {
+        let arms: Vec<Arm> =
+            self.arms.iter().map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone(), hubs: a.hubs.clone() }).collect();
+        let (catalog, words, names, pending) = (self.catalog.clone(), self.words.snapshot(), self.names.snapshot(), self.pending.len());
+        self.views.update(|old| View {
+            catalog: catalog.clone(),
+            arms: arms.clone(),
+            words: words.clone(),
+            names: names.clone(),
+            pending,
+            ..old.clone()
+        })
+    }
+}

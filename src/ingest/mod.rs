@@ -1,0 +1,127 @@
+//! The write path: checks a manifest, embeds it, stores it, indexes it and publishes a new View; renews leases; lists and watches.
+//!
+//! In: a principal and a document. Out: receipts, pages, events. Invariants: what is answered is durable (the store's transaction comes before
+//! the View); the same manifest again changes nothing and embeds nothing; a principal writes in its own namespaces and sees nothing of others.
+//! Embedding happens before the writer's lock is taken, so that one slow registration holds up nobody.
+//! Not here: how documents are read (`types::manifest_check`), what the store keeps (`store`), probing (`ingest::probe`).
+
+mod boot;
+pub mod canary;
+mod engine;
+pub mod files;
+mod lint;
+mod load;
+mod probe;
+mod register;
+mod registry;
+pub mod texts;
+mod vectors;
+mod watch;
+
+pub use boot::{Boot, start};
+pub use engine::{ArmWriter, Engine};
+pub use load::Loaded;
+pub use probe::{Probe, ProbeRound};
+pub use register::Batch;
+
+use crate::catalog::schema::Schemas;
+use crate::clock::Clock;
+use crate::embed::models::Models;
+use crate::error::Error;
+use crate::live::{LiveTable, Protection};
+use crate::store::Store;
+use crate::types::manifest_check::Rules;
+use crate::types::request::RegistryEvent;
+use crate::types::{AgentKey, Principal};
+use crate::view::Views;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// Events that a slow watcher may fall behind before it is told to list again.
+const EVENTS: usize = 1024;
+
+/// Settings of the write path.
+#[derive(Clone, Debug)]
+pub struct IngestConfig {
+    /// How strictly manifests are read.
+    pub rules: Rules,
+    /// Whether schemas that can't be compiled are kept as words with a warning (evaluation) instead of refused.
+    pub lenient_schemas: bool,
+    /// Whether the registration lint runs.
+    pub lint: bool,
+    /// Most agents one owner may register; 0 = no limit.
+    pub agents_per_owner: usize,
+}
+
+impl Default for IngestConfig {
+    fn default() -> Self {
+        Self { rules: Rules::default(), lenient_schemas: false, lint: true, agents_per_owner: 0 }
+    }
+}
+
+/// The write path and the registry.
+pub struct Ingest {
+    pub(crate) store: Arc<Store>,
+    pub(crate) models: Arc<Models>,
+    pub(crate) schemas: Schemas,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) engine: tokio::sync::Mutex<Engine>,
+    pub(crate) live: Arc<Mutex<LiveTable>>,
+    pub(crate) events: broadcast::Sender<RegistryEvent>,
+    pub(crate) config: IngestConfig,
+}
+
+impl Ingest {
+    /// Puts the write path together around an empty engine; `load` fills it from the store.
+    pub fn new(
+        store: Arc<Store>,
+        models: Arc<Models>,
+        schemas: Schemas,
+        clock: Arc<dyn Clock>,
+        views: Arc<Views>,
+        engine: Engine,
+        config: IngestConfig,
+    ) -> Self {
+        let live = Arc::new(Mutex::new(LiveTable::new(Protection::default())));
+        Self { store, models, schemas, clock, views, engine: tokio::sync::Mutex::new(engine), live, events: broadcast::channel(EVENTS).0, config }
+    }
+
+    /// The table of live state, for those that report outcomes.
+    pub fn live(&self) -> &Arc<Mutex<LiveTable>> {
+        &self.live
+    }
+
+    /// Owner under which a principal registers: ids never pass to another one.
+    fn owner(who: &Principal) -> &str {
+        match who.namespaces {
+            // one local principal: its caller's name is only a word
+            crate::types::Grant::All => "local",
+            crate::types::Grant::Only(_) => &who.caller,
+        }
+    }
+
+    fn may_write(who: &Principal, key: &AgentKey) -> Result<(), Error> {
+        if who.owns(&key.namespace) {
+            return Ok(());
+        }
+        Err(Error::new(crate::error::Code::Forbidden, format!("your credential does not belong to the namespace {}", key.namespace)))
+    }
+
+    /// Takes the live table's state into the View, now. Watchers are told of agents that went or came back.
+    pub fn refresh_live(&self) {
+        let now = self.clock.now_ms();
+        let (snapshot, changes) = self.live.lock().refresh(now);
+        self.views.update(|old| crate::view::View { live: snapshot.clone(), ..old.clone() });
+        for change in changes {
+            self.tell(watch::kind_of(change.now), Some(change.agent));
+        }
+    }
+
+    pub(crate) fn tell(&self, kind: &'static str, agent: Option<AgentKey>) {
+        let generation = self.views.load().catalog.generation();
+        // nobody may be watching
+        drop(self.events.send(RegistryEvent { generation, kind, agent }));
+    }
+}

@@ -1,0 +1,225 @@
+//! Registration: one manifest, or many at once with one publication.
+
+use super::engine::pieces_of;
+use super::vectors::{ByText, vectors};
+use super::{Ingest, lint};
+use crate::catalog::{CapEntry, Delta, check_schemas};
+use crate::embed::worker::WorkClass;
+use crate::embed::models::ArmId;
+use crate::error::{Code, Error};
+use crate::store::Registration;
+use crate::types::fault::Fault;
+use crate::types::hash::ContentHash;
+use crate::types::manifest::Manifest;
+use crate::types::manifest_check::{self, Checked};
+use crate::types::request::Registered;
+use crate::types::{AgentKey, Principal};
+use futures::StreamExt;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Writes that wait for the same commit in a batch.
+const WRITES: usize = 128;
+
+/// What a batch of registrations did.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Agents that are registered now.
+    pub agents: usize,
+    /// Of them, those that changed.
+    pub changed: usize,
+    /// Capabilities that are registered now.
+    pub capabilities: usize,
+    /// Texts embedded.
+    pub embedded: usize,
+    /// Manifests that were refused: the agent, and why.
+    pub refused: Vec<(AgentKey, Error)>,
+    /// Warnings (schemas kept as words, characters taken out …).
+    pub warnings: Vec<Fault>,
+}
+
+impl Ingest {
+    /// Checks, stores, indexes and publishes one manifest. All faults are reported at once; the lint only advises.
+    pub async fn register(&self, who: &Principal, document: &Value) -> Result<Registered, Error> {
+        let checked = manifest_check::check(document, &self.config.rules).map_err(Error::invalid)?;
+        let key = checked.manifest.key();
+        Self::may_write(who, &key)?;
+        check_schemas(&checked.manifest, &self.schemas).map_err(Error::invalid)?;
+        let Checked { manifest, mut warnings } = checked;
+        let manifest = Arc::new(manifest);
+        // the same content again: nothing to embed, nothing to publish
+        let hash = ContentHash::of_manifest(&manifest);
+        if let Some(same) = self.views.load().catalog.agent(&key).filter(|a| a.entry.hash == hash && *a.entry.owner == *Self::owner(who)) {
+            warnings.extend(self.advice(who, &manifest));
+            return Ok(self.receipt(&same.entry.key, same.entry.generation, &hash, false, &manifest, 0, warnings));
+        }
+        self.within_quota(who, &key)?;
+        let (by_arm, embedded) = self.vectors_of(std::slice::from_ref(&manifest), WorkClass::Ingest).await?;
+        let generation = {
+            let mut engine = self.engine.lock().await;
+            let now = self.clock.now_ms();
+            let (_, registered) = self.store.register(manifest.clone(), Self::owner(who), false, now).await?;
+            let delta = engine.catalog.register(&registered, &self.schemas);
+            self.live.lock().register(&manifest, registered.draining, now);
+            engine.apply(&delta, Some(&by_arm));
+            engine.publish();
+            registered.generation
+        };
+        self.refresh_live();
+        self.tell("registered", Some(key.clone()));
+        warnings.extend(self.advice(who, &manifest));
+        Ok(self.receipt(&key, generation, &hash, true, &manifest, embedded, warnings))
+    }
+
+    /// Registers many checked manifests and publishes once. A manifest that can't be taken is told and the others go on.
+    pub async fn register_many(&self, who: &Principal, manifests: Vec<Manifest>) -> Result<Batch, Error> {
+        let mut batch = Batch::default();
+        let mut taken: Vec<Arc<Manifest>> = Vec::with_capacity(manifests.len());
+        for mut manifest in manifests {
+            let key = manifest.key();
+            if let Err(e) = Self::may_write(who, &key) {
+                batch.refused.push((key, e));
+                continue;
+            }
+            if let Err(faults) = check_schemas(&manifest, &self.schemas) {
+                if self.config.lenient_schemas {
+                    batch.warnings.extend(faults);
+                    keep_schemas_as_words(&mut manifest, &self.schemas);
+                } else {
+                    batch.refused.push((key, Error::invalid(faults)));
+                    continue;
+                }
+            }
+            taken.push(Arc::new(manifest));
+        }
+        let (by_arm, embedded) = self.vectors_of(&taken, WorkClass::Ingest).await?;
+        batch.embedded = embedded;
+        let mut engine = self.engine.lock().await;
+        let now = self.clock.now_ms();
+        let owner = Self::owner(who).to_string();
+        let writes = taken.into_iter().map(|manifest| {
+            let owner = owner.as_str();
+            async move { (manifest.key(), self.store.register(manifest, owner, false, now).await) }
+        });
+        let stored: Vec<_> = futures::stream::iter(writes).buffered(WRITES).collect().await;
+        let mut all = Delta::default();
+        for (key, result) in stored {
+            match result {
+                Ok((what, registered)) => {
+                    batch.agents += 1;
+                    batch.capabilities += registered.manifest.capabilities.len();
+                    batch.changed += usize::from(what != Registration::Unchanged);
+                    let known = engine.catalog.agent(&key).is_some_and(|a| a.entry.hash == registered.hash);
+                    if known {
+                        continue;
+                    }
+                    let delta = engine.catalog.register(&registered, &self.schemas);
+                    self.live.lock().register(&registered.manifest, registered.draining, now);
+                    all.added.extend(delta.added);
+                    all.removed.extend(delta.removed);
+                }
+                Err(e) => batch.refused.push((key, e.into())),
+            }
+        }
+        // an agent that stands twice in the batch: only its last version is indexed
+        let catalog = engine.catalog.clone();
+        all.added.retain(|cap| catalog.capability(cap.slot).is_some());
+        engine.apply(&all, Some(&by_arm));
+        engine.settle();
+        engine.publish();
+        drop(engine);
+        self.refresh_live();
+        Ok(batch)
+    }
+
+    /// Vectors of every text of `manifests`, by arm, and how many were computed.
+    pub(crate) async fn vectors_of(&self, manifests: &[Arc<Manifest>], class: WorkClass) -> Result<(Vec<ByText>, usize), Error> {
+        let mut by_arm = Vec::new();
+        let mut computed = 0;
+        let arms: Vec<_> = self.models.arms().map(|(id, info)| (id, info.clone())).collect();
+        for (id, info) in arms {
+            let mut wanted = Vec::new();
+            for manifest in manifests {
+                for capability in &manifest.capabilities {
+                    let words = capability.input_schema.as_ref().map(|s| self.words_of(s)).unwrap_or_default();
+                    wanted.extend(super::texts::pieces(manifest, capability, &words, info.lang).into_iter().map(|p| p.text));
+                }
+            }
+            let (found, n) = vectors(&self.store, &self.models, id, &wanted, class).await?;
+            computed += n;
+            by_arm.push(found);
+        }
+        Ok((by_arm, computed))
+    }
+
+    /// Vectors of capabilities that are in the catalog, by arm.
+    pub(crate) async fn vectors_of_caps(&self, caps: &[Arc<CapEntry>], class: WorkClass) -> Result<(Vec<ByText>, usize), Error> {
+        let mut by_arm = Vec::new();
+        let mut computed = 0;
+        let arms: Vec<(ArmId, _)> = self.models.arms().map(|(id, info)| (id, info.clone())).collect();
+        for (id, info) in arms {
+            let wanted: Vec<Arc<str>> = caps.iter().flat_map(|cap| pieces_of(cap, &info)).map(|p| p.text).collect();
+            let (found, n) = vectors(&self.store, &self.models, id, &wanted, class).await?;
+            computed += n;
+            by_arm.push(found);
+        }
+        Ok((by_arm, computed))
+    }
+
+    fn words_of(&self, schema: &Arc<Value>) -> String {
+        self.schemas.resolve(schema).map(|s| crate::catalog::schema::schema_words(&s)).unwrap_or_default()
+    }
+
+    fn within_quota(&self, who: &Principal, key: &AgentKey) -> Result<(), Error> {
+        let most = self.config.agents_per_owner;
+        if most == 0 {
+            return Ok(());
+        }
+        let view = self.views.load();
+        let owner = Self::owner(who);
+        let have = view.catalog.agents().filter(|a| *a.entry.owner == *owner).count();
+        if have < most || view.catalog.agent(key).is_some() {
+            return Ok(());
+        }
+        Err(Error::new(Code::Conflict, format!("{owner} has {have} agents, the most that one owner may register; deregister some first")))
+    }
+
+    fn advice(&self, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
+        if self.config.lint { lint::advise(&self.views.load(), who, manifest) } else { Vec::new() }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn receipt(
+        &self,
+        key: &AgentKey,
+        generation: u64,
+        hash: &ContentHash,
+        changed: bool,
+        manifest: &Manifest,
+        embedded: usize,
+        lint: Vec<Fault>,
+    ) -> Registered {
+        Registered {
+            agent: key.clone(),
+            generation,
+            content_hash: hash.to_string(),
+            changed,
+            capabilities: manifest.capabilities.len(),
+            embedded,
+            lint,
+        }
+    }
+}
+
+/// Takes out what can't be compiled and keeps its words in the tags' place, so that they still count as evidence.
+fn keep_schemas_as_words(manifest: &mut Manifest, schemas: &crate::catalog::schema::Schemas) {
+    for capability in &mut manifest.capabilities {
+        for schema in [&mut capability.input_schema, &mut capability.output_schema] {
+            let usable = schema.as_ref().is_some_and(|s| schemas.resolve(s).is_ok_and(|s| crate::catalog::schema::CompiledSchema::new(&s).is_ok()));
+            if !usable {
+                // an object without types keeps names and descriptions and accepts everything
+                *schema = schema.take().map(|s| Arc::new(crate::ingest::texts::untyped(&s, 0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! How sure: the probability that the best candidate is right, and that anybody here can do it. Out of scope counts as wrong.
+//!
+//! In: the rows and fused scores of one query, best first, and facts of the recall. Out: two calibrated probabilities.
+//! A fused score says nothing across queries; this reads margins, how unusual the best cosine is for the model, word coverage, agreement of
+//! the arms and likeness to talk. Fitted per model fingerprint (`weights/confidence.json` names the models it was fitted for); for any other
+//! model the decision says `uncalibrated`.
+
+use crate::route::features;
+use crate::route::fusion::shares;
+use crate::route::recall::Recall;
+use crate::route::scorer::{Scorer, sigmoid};
+use crate::types::policy::OperatingPoint;
+use crate::view::View;
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// Features taken over from the best candidate's row.
+const OF_TOP: &[&str] = &[
+    "pool_mean", "pool_dense", "over_pool", "absolute", "bm25", "covered", "cov_name", "cov_description", "cov_example", "name_covered", "name_run", "name_grams", "grams",
+    "rank_dense", "rank_words", "gap_dense", "z_dense", "z_mean", "z_bm25", "q_words", "q_known", "q_covered", "q_margin_dense", "q_margin_words", "q_fleet", "q_examples", "q_schema", "q_agree",
+];
+
+/// Names of the features of a confidence, in order.
+pub const NAMES: &[&str] = &[
+    "pool_mean", "pool_dense", "over_pool", "absolute", "bm25", "covered", "cov_name", "cov_description", "cov_example", "name_covered", "name_run", "name_grams", "grams",
+    "rank_dense", "rank_words", "gap_dense", "z_dense", "z_mean", "z_bm25", "q_words", "q_known", "q_covered", "q_margin_dense", "q_margin_words", "q_fleet", "q_examples", "q_schema", "q_agree",
+    "fused", "lead", "share_1", "share_2", "share_3", "entropy", "talk", "fleet_z",
+];
+
+/// Both heads, the models they were fitted for, and the operating point.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Models (by name in the catalogue) whose scores it was fitted on.
+    pub models: Vec<String>,
+    /// Logit that the best candidate is right.
+    pub right: Scorer,
+    /// Logit that any candidate is right.
+    pub in_scope: Scorer,
+    /// Where `auto`, `suggest` and `none` begin.
+    pub point: OperatingPoint,
+}
+
+impl Calibration {
+    fn parse(json: &str) -> Result<Self, String> {
+        let mut c: Self = serde_json::from_str(json).map_err(|e| e.to_string())?;
+        c.right = c.right.bound(NAMES)?;
+        c.in_scope = c.in_scope.bound(NAMES)?;
+        Ok(c)
+    }
+}
+
+static SHIPPED: LazyLock<Option<Calibration>> = LazyLock::new(|| Calibration::parse(include_str!("weights/confidence.json")).ok());
+
+/// The shipped operating point.
+pub fn shipped_point() -> OperatingPoint {
+    SHIPPED.as_ref().map(|c| c.point.clone()).unwrap_or_default()
+}
+
+/// Whether the shipped calibration was fitted for every model that was asked. The precision of the encoder does not matter: it is bounded by
+/// its own accuracy test.
+pub fn covers(view: &View, recall: &Recall) -> bool {
+    SHIPPED.as_ref().is_some_and(|c| {
+        !recall.arms.is_empty() && recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).all(|a| c.models.iter().any(|m| **m == *a.model.name))
+    })
+}
+
+/// Probabilities for one query.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Confidence {
+    /// The best candidate is right, 0..=1.
+    pub right: f32,
+    /// Some candidate is right, 0..=1; never under `right`.
+    pub in_scope: f32,
+    /// What they were computed from, in the order of [`NAMES`].
+    pub features: Vec<f32>,
+}
+
+/// Features of the confidence. `order` = places of the rows, best first; `capability` tells rows of one capability apart from others, so that
+/// several agents offering the same thing are no doubt about which thing it is.
+pub fn features(recall: &Recall, view: &View, rows: &[[f32; features::COUNT]], fused: &[f32], order: &[usize], capability: impl Fn(usize) -> u64) -> Vec<f32> {
+    let Some(top) = order.first().and_then(|i| rows.get(*i)) else { return vec![0.0; NAMES.len()] };
+    let mut out: Vec<f32> = OF_TOP.iter().map(|n| features::index(n).and_then(|i| top.get(i)).copied().unwrap_or(0.0)).collect();
+    // one score a capability: its best agent's
+    let mut distinct: Vec<(u64, f32)> = Vec::new();
+    for i in order {
+        let (c, s) = (capability(*i), fused.get(*i).copied().unwrap_or(f32::MIN));
+        if !distinct.iter().any(|(d, _)| *d == c) {
+            distinct.push((c, s));
+        }
+    }
+    let scores: Vec<f32> = distinct.iter().map(|d| d.1).collect();
+    let p = shares(&scores);
+    let share = |i: usize| p.get(i).copied().unwrap_or(0.0);
+    let lead = if scores.len() > 1 { (scores[0] - scores[1]).clamp(0.0, 12.0) } else { 12.0 };
+    let entropy: f32 = p.iter().filter(|p| **p > 1e-9).map(|p| -p * p.ln()).sum();
+    let best_arm = recall.arms.iter().find(|a| !a.cross).or(recall.arms.first());
+    let (talk, fleet_z) = best_arm.and_then(|used| view.arms.get(used.arm).map(|arm| (used, arm))).map_or((0.0, 0.0), |(used, arm)| {
+        let dense = order.first().and_then(|i| recall.found.get(*i)).and_then(|f| f.dense.iter().flatten().next()).map_or(used.fleet.0, |e| e.dense);
+        let z = if used.fleet.1 > 1e-4 { (dense - used.fleet.0) / used.fleet.1 } else { 0.0 };
+        (((dense - used.talk) / arm.background.spread).clamp(-8.0, 8.0), z.clamp(-4.0, 12.0))
+    });
+    out.extend([scores[0].clamp(-30.0, 30.0), lead, share(0), share(1), share(2), entropy, talk, fleet_z]);
+    out
+}
+
+/// Probabilities from the features.
+pub fn of(features: Vec<f32>) -> Confidence {
+    let Some(c) = SHIPPED.as_ref() else { return Confidence { features, ..Confidence::default() } };
+    let right = sigmoid(c.right.score(&features));
+    let in_scope = sigmoid(c.in_scope.score(&features)).max(right);
+    Confidence { right, in_scope, features }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_calibration_is_sound() {
+        let c = Calibration::parse(include_str!("weights/confidence.json")).unwrap();
+        assert!(c.models.iter().any(|m| m == "bge-small-zh-v1.5"));
+        assert!(c.point.auto > c.point.suggest);
+        assert!(NAMES.starts_with(OF_TOP) && OF_TOP.iter().all(|n| features::index(n).is_some()));
+    }
+}

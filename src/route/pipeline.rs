@@ -1,0 +1,302 @@
+//! A decision from a View and a query: `shortlist` reads the View, `pick` reads only the shortlist.
+//!
+//! Pure: no lock, no await, no clock, no chance but the query's seed. Serving, evaluation and replay call these same functions.
+//! Not here: embedding and logging (`resolver`).
+
+use crate::error::{Code, Error};
+use crate::index::Visible;
+use crate::kernel::dot::dot_f32;
+use crate::route::confidence::{self, Confidence};
+use crate::route::decide::{self, PickOptions};
+use crate::route::filter::Gate;
+use crate::route::recall::{self, Recall};
+use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
+use crate::route::{features, fusion, state};
+use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
+use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
+use crate::types::score::Probability;
+use crate::view::View;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Most dropped candidates in an answer.
+const SHOWN_DROPPED: usize = 5;
+/// A clause counts as a request of its own when its best candidate is right with at least this probability.
+const CLAUSE_SURE: f32 = 0.35;
+
+/// One text of a query, recalled and scored.
+struct Scored {
+    recall: Recall,
+    rows: Vec<[f32; features::COUNT]>,
+    fused: Vec<f32>,
+    /// Places in `recall.found`, best fused first.
+    order: Vec<usize>,
+    confidence: Confidence,
+}
+
+fn capability_of(view: &View, slot: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    view.cap(slot).map(|c| c.folded().clone()).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn score(view: &View, query: &Query, text: &str, vectors: &[QueryVector], unwanted: Option<&QueryPart>, visible: &Visible, gate: &mut Gate<'_>) -> Scored {
+    let recall = recall::recall(view, query, text, vectors, visible, gate);
+    let rows = features::rows(view, &recall);
+    let mut fused = fusion::scores(&rows);
+    if let Some(unwanted) = unwanted {
+        for (f, score) in recall.found.iter().zip(&mut fused) {
+            *score -= unwanted_by(view, &recall, f.slot, unwanted);
+        }
+    }
+    let mut order: Vec<usize> = (0..fused.len()).collect();
+    order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
+    let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
+    let confidence = confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability));
+    Scored { recall, rows, fused, order, confidence }
+}
+
+/// How much nearer a capability is to what is not wanted than to what is, as a loss of its fused score.
+fn unwanted_by(view: &View, recall: &Recall, slot: u32, unwanted: &QueryPart) -> f32 {
+    let mut loss = 0.0f32;
+    for (at, used) in recall.arms.iter().enumerate() {
+        let Some(arm) = view.arms.get(used.arm) else { continue };
+        let Some(vector) = unwanted.vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
+        let wanted = recall.found.iter().find(|f| f.slot == slot).and_then(|f| f.dense.get(at).copied().flatten()).map_or(-1.0, |e| e.dense);
+        let away = arm.dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| dot_f32(&vector.vector, v)).fold(-1.0, f32::max);
+        loss = loss.max(((away - wanted) / arm.background.spread).clamp(0.0, 4.0));
+    }
+    loss * 1.5
+}
+
+fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize, similarity: f32) -> Option<Item> {
+    let found = scored.recall.found.get(at)?;
+    let cap = view.cap(found.slot)?;
+    let capability = cap.capability();
+    let key = &cap.agent.key;
+    let tenant = query.principal.tenant.as_deref();
+    let history_key = history_key(cap);
+    let mut shared = view.history.of_caller(tenant, &query.principal.caller, &history_key, query.at_ms);
+    if let Some(previous) = &query.previous {
+        shared = shared.max(view.history.after(tenant, previous, &history_key, query.at_ms));
+    }
+    let best = found.dense.iter().flatten().map(|e| e.dense).fold(f32::MIN, f32::max);
+    Some(Item {
+        agent: key.clone(),
+        agent_version: cap.agent.manifest.agent_version.clone(),
+        capability: capability.intent.clone(),
+        folded: cap.folded().clone(),
+        features: scored.rows.get(at).map(|r| r.to_vec()).unwrap_or_default(),
+        fused: scored.fused.get(at).copied().unwrap_or(0.0),
+        similarity,
+        named: found.named,
+        cosine: (best > f32::MIN).then_some(best),
+        bm25: found.words.bm25,
+        cross_language: found.cross_language,
+        live: state::terms(view, cap),
+        ttl_ms: query.deadline_ms.map_or(state::DEFAULT_TTL_MS, |d| d as f32),
+        cost: capability.cost.unwrap_or(0.0) as f32,
+        preferred: query.preferred.contains(key),
+        cooccurrence: shared,
+        tenant: f32::from(u8::from(query.principal.tenant.as_deref().is_some_and(|t| t == key.namespace.as_str()))),
+        quality: 0.5,
+        forced: gate.forced(cap),
+    })
+}
+
+/// Key under which history counts a capability of an agent.
+pub fn history_key(cap: &crate::catalog::CapEntry) -> String {
+    format!("{}/{}#{}", cap.agent.key.namespace, cap.agent.key.agent_id, cap.folded())
+}
+
+/// Filter, recall, features, similarity: everything about the candidates that is not policy.
+pub fn shortlist(view: &View, query: &Query) -> Shortlist {
+    let visible = view.visible(&query.principal);
+    let mut gate = Gate::new(view, query);
+    let part = |kind| query.parts.iter().find(|p| p.kind == kind);
+    let unwanted = part(PartKind::Unwanted);
+    let (text, vectors): (&Arc<str>, &[QueryVector]) = match part(PartKind::Wanted) {
+        Some(wanted) => (&wanted.text, &wanted.vectors),
+        None => (&query.text, &query.vectors),
+    };
+    let main = score(view, query, text, vectors, unwanted, &visible, &mut gate);
+    let mut list = Shortlist::default();
+    let exact = main.recall.found.iter().any(|f| f.named == Some(Named::Exact));
+    list.facts = QueryFacts {
+        features: main.confidence.features.clone(),
+        confidence: main.confidence.right,
+        in_scope: main.confidence.in_scope,
+        negated: unwanted.is_some(),
+        clauses: 1,
+        exact,
+        calibrated: confidence::covers(view, &main.recall),
+    };
+    if list.facts.negated && part(PartKind::Wanted).is_none() {
+        // only what is not wanted was said: nothing here can be sure
+        list.facts.confidence = list.facts.confidence.min(0.3);
+    }
+
+    // similarity of the best is its probability; the others follow by their odds against it
+    let mut distinct: Vec<(u64, f32)> = Vec::new();
+    for i in &main.order {
+        let c = capability_of(view, main.recall.found[*i].slot);
+        if !distinct.iter().any(|(d, _)| *d == c) {
+            distinct.push((c, main.fused[*i]));
+        }
+    }
+    let p = fusion::shares(&distinct.iter().map(|d| d.1).collect::<Vec<_>>());
+    let first = p.first().copied().unwrap_or(1.0).max(1e-6);
+    for i in &main.order {
+        let own = main.fused[*i];
+        let best = main.order.first().map_or(own, |f| main.fused[*f]);
+        let similarity = if main.recall.found[*i].named == Some(Named::Exact) { 1.0 } else { list.facts.confidence * ((own - best).exp()).min(1.0) };
+        list.items.extend(item(view, query, &gate, &main, *i, similarity.clamp(0.0, 1.0)));
+    }
+    debug_assert!(first > 0.0);
+
+    let clauses: Vec<&QueryPart> = query.parts.iter().filter(|p| p.kind == PartKind::Clause).collect();
+    if clauses.len() > 1 && !exact {
+        several(view, query, &clauses, &visible, &mut gate, &mut list);
+    }
+    if gate.may_force() {
+        force(view, query, &visible, &mut gate, &main, &mut list);
+    }
+    let payload_asked = query.payload.is_some();
+    let similarity_of = {
+        let arms: Vec<_> = main.recall.arms.iter().filter_map(|u| Some((view.arms.get(u.arm)?, vectors.iter().find(|v| v.model == view.arms[u.arm].model.fingerprint)?))).collect();
+        let (confidence, best) = (list.facts.confidence, main.recall.found.iter().flat_map(|f| f.dense.iter().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max));
+        move |slot: u32| {
+            arms.iter().filter_map(|(arm, v)| Some((arm.dense.score(&v.vector, slot)?, arm.background.spread))).map(|(cosine, spread)| {
+                if best > f32::MIN { confidence.max(0.05) * ((cosine - best) / spread).exp().min(1.5) } else { ((cosine - 0.5) * 2.0).clamp(0.0, 1.0) }
+            }).fold(0.0f32, f32::max).clamp(0.0, 1.0)
+        }
+    };
+    list.dropped = gate.into_dropped(similarity_of, SHOWN_DROPPED);
+    if payload_asked && list.items.is_empty() && list.dropped.iter().any(|d| matches!(d.why, DropReason::Payload { .. })) {
+        list.warnings.push(Note::new("payload_invalid", "the payload fits none of the capabilities that would do; the dropped ones say where and what was expected"));
+    }
+    if view.pending > 0 {
+        list.warnings.push(Note::new("warming", format!("{} capabilities are still being embedded; they are found by their words only", view.pending)));
+    }
+    if view.live.stale {
+        list.warnings.push(Note::new("stale_registry", "most leases ended at once; the last known agents are kept"));
+    }
+    list
+}
+
+/// Two requests in one text: the best of each clause comes first, and the answer is a suggestion that names them.
+fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible, gate: &mut Gate<'_>, list: &mut Shortlist) {
+    let mut wanted: Vec<(u32, Arc<str>, f32)> = Vec::new();
+    for clause in clauses {
+        let scored = score(view, query, &clause.text, &clause.vectors, None, visible, gate);
+        let Some(first) = scored.order.first() else { continue };
+        let slot = scored.recall.found[*first].slot;
+        let Some(cap) = view.cap(slot) else { continue };
+        if scored.confidence.right >= CLAUSE_SURE && !wanted.iter().any(|(_, folded, _)| folded == cap.folded()) {
+            wanted.push((slot, cap.folded().clone(), scored.confidence.right));
+            let known = list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded());
+            if !known {
+                list.items.extend(item(view, query, gate, &scored, *first, scored.confidence.right));
+            }
+        }
+    }
+    if wanted.len() < 2 {
+        return;
+    }
+    list.facts.clauses = wanted.len();
+    list.facts.in_scope = wanted.iter().map(|w| w.2).fold(list.facts.in_scope, f32::max);
+    let top = list.items.iter().map(|i| i.similarity).fold(0.0, f32::max);
+    for item in &mut list.items {
+        if let Some((_, _, sure)) = wanted.iter().find(|(_, folded, _)| *folded == item.folded) {
+            // ahead of what only the whole sentence resembles
+            item.similarity = item.similarity.max(*sure).max(top).min(1.0);
+        }
+    }
+    list.items.sort_by(|a, b| b.similarity.total_cmp(&a.similarity));
+}
+
+/// Rules that force: their capabilities join the list even where nothing resembles them.
+fn force(view: &View, query: &Query, visible: &Visible, gate: &mut Gate<'_>, main: &Scored, list: &mut Shortlist) {
+    let forced: Vec<_> = view.catalog.capabilities().filter(|c| visible.contains(c.class) && gate.forced(c).is_some()).take(10).cloned().collect();
+    for cap in forced {
+        if !gate.admits(cap.slot) || list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded()) {
+            continue;
+        }
+        let mut scored = Scored { recall: Recall::default(), rows: Vec::new(), fused: Vec::new(), order: Vec::new(), confidence: main.confidence.clone() };
+        scored.recall.found.push(recall::Found { slot: cap.slot, named: None, dense: Vec::new(), words: Default::default(), cross_language: false });
+        list.items.extend(item(view, query, gate, &scored, 0, 0.0));
+    }
+}
+
+/// Options of a pick for a query.
+pub fn options(query: &Query) -> PickOptions<'_> {
+    PickOptions { preset: query.preset.as_deref(), shipped: confidence::shipped_point(), k: query.k, seed: query.seed }
+}
+
+/// The whole decision. The id is empty: the caller gives it one.
+pub fn decide(view: &View, query: &Query) -> (Shortlist, Decision) {
+    let list = shortlist(view, query);
+    let mut decision = decide::pick(&list, &view.policy, &options(query));
+    if decision.kind == DecisionKind::None && query.fallback {
+        fall_back(view, query, &mut decision);
+    }
+    decision.generations = Generations {
+        catalog: view.catalog.generation(),
+        models: view.arms.iter().map(|a| a.model.fingerprint.clone()).collect(),
+        policy: view.policy.generation,
+    };
+    (list, decision)
+}
+
+/// The error of a query whose payload fits nobody, when the caller wants one instead of `none`.
+pub fn payload_error(list: &Shortlist) -> Option<Error> {
+    if !list.items.is_empty() {
+        return None;
+    }
+    let faults: Vec<_> = list
+        .dropped
+        .iter()
+        .filter_map(|d| match &d.why {
+            DropReason::Payload { pointer, expected } => Some(crate::types::Fault::new(format!("/payload{pointer}"), expected.clone(), format!("asked by {} {}", d.agent, d.capability))),
+            _ => None,
+        })
+        .collect();
+    (!faults.is_empty()).then(|| Error { faults, ..Error::new(Code::PayloadInvalid, "the payload fits none of the capabilities that would do") })
+}
+
+fn fall_back(view: &View, query: &Query, decision: &mut Decision) {
+    let Some(fallback) = &view.policy.fallback else { return };
+    let folded = crate::types::text::fold_name(&fallback.capability);
+    let visible = view.visible(&query.principal);
+    let found = view
+        .catalog
+        .agent(&fallback.agent)
+        .and_then(|a| a.slots.iter().filter_map(|s| view.cap(*s)).find(|c| c.is_called(&folded)))
+        .filter(|c| visible.contains(c.class));
+    let Some(cap) = found else {
+        decision.warnings.push(Note::new("fallback_missing", format!("the fallback {} {} is not registered or not visible", fallback.agent, fallback.capability)));
+        return;
+    };
+    let mut gate = Gate::new(view, query);
+    if !gate.admits(cap.slot) {
+        let why = gate.into_dropped(|_| 0.0, 1).first().map(|d| crate::route::explain::words(&d.why)).unwrap_or_default();
+        decision.warnings.push(Note::new("fallback_unavailable", format!("the fallback {} can't take it: {why}", fallback.agent)));
+        return;
+    }
+    decision.kind = DecisionKind::Auto;
+    decision.reasons.push(Note::new("fallback", format!("nobody fits; the configured fallback {} takes it", fallback.agent)));
+    decision.candidates.insert(
+        0,
+        Candidate {
+            agent: cap.agent.key.clone(),
+            agent_version: cap.agent.manifest.agent_version.clone(),
+            capability: cap.capability().intent.clone(),
+            score: 0.0,
+            probability: Probability::new(0.0),
+            under_floor: false,
+            found_by: vec!["fallback".into()],
+            terms: Vec::new(),
+            evidence: Vec::new(),
+        },
+    );
+}

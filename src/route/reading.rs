@@ -1,0 +1,223 @@
+//! Reads the shape of a request: what it negates, and whether it asks for several things. Pure text work in both languages.
+//!
+//! In: a cleaned text. Out: the part that is wanted, the part that is expressly not wanted, and clauses that may be separate requests.
+//! Only negation *of a request* counts ("不是要退款,是想换货", "don't cancel it, change the address"); a described failure does not
+//! ("I can't log in", "包裹还没到"). Cost: one pass, no model. Not here: what the parts mean (they are embedded and routed like any text).
+
+/// The shape of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// What is wanted, without what is negated; only when something is negated and enough is left.
+    pub wanted: Option<String>,
+    /// What is expressly not wanted.
+    pub unwanted: Option<String>,
+    /// Parts that may be requests of their own, in order; empty when there is one.
+    pub clauses: Vec<String>,
+}
+
+/// Longest text that is taken apart, in characters: longer ones are documents, not two requests.
+const MAX_CHARS: usize = 240;
+/// Most clauses that are looked at.
+const MAX_CLAUSES: usize = 3;
+
+/// Begin of a negated request in a Chinese clause.
+const ZH_NOT: &[&str] = &["不是要", "不是想", "不是问", "不是说", "不是", "不要", "不想", "不用", "不需要", "无需", "不必", "并非", "而非", "而不是", "别再", "别给", "别", "不打算", "不希望"];
+/// What makes a Chinese `不是` or `别` part of another word or of a question.
+const ZH_NOT_EXCEPT: &[&str] = &["是不是", "要不要", "用不用", "特别", "分别", "级别", "类别", "区别", "识别", "性别", "别人", "别的", "别墅", "个别", "鉴别", "不是很", "告别", "辨别", "差别", "想不想", "需不需要", "不用谢", "不要紧"];
+/// Begin of a negated request in an English clause, at a word boundary.
+const EN_NOT: &[&str] = &[
+    "do not want to", "don't want to", "do not want", "don't want", "do not need to", "don't need to", "do not need", "don't need", "not asking for", "not asking to", "not asking about",
+    "not looking for", "not looking to", "not trying to", "no need to", "no need for", "instead of", "rather than", "please do not", "please don't", "not a", "not an", "not the", "not to", "not for", "not about",
+];
+/// Imperatives count only at the beginning of a clause.
+const EN_NOT_START: &[&str] = &["don't", "do not", "dont", "not", "never", "without"];
+
+/// Connectors between two requests; each stands between two clauses.
+const ZH_AND: &[&str] = &["然后再", "然后", "并且", "同时", "顺便", "另外", "接着", "还要", "以及再", "再帮我", "再把", "再给", "还有"];
+const EN_AND: &[&str] = &[" and then ", " and also ", ", then ", " then ", " as well as ", " plus ", ", and ", " and ", " also "];
+
+const ZH_EMPTY: &[&str] = &["是", "我", "要", "想", "请", "帮", "的", "了", "吧", "就", "只", "而", "你", "给", "把", "一下", "一件", "可以", "需要", "能", "这个", "那个", "行", "好"];
+const EN_EMPTY: &[&str] = &[
+    "i", "a", "an", "the", "to", "it", "is", "just", "only", "please", "me", "my", "you", "want", "need", "would", "like", "can", "could", "that", "this", "but", "so", "and", "for", "of", "in", "on", "thanks", "am", "i'm",
+    "them", "us", "we", "do", "be", "with", "at", "help",
+];
+
+fn is_break(c: char) -> bool {
+    matches!(c, ',' | '，' | '。' | ';' | '；' | '!' | '！' | '?' | '？' | '\n' | '、') || c == '—'
+}
+
+/// How much a text says: Han characters without fillers count one half each, other words one each.
+pub fn content(text: &str) -> usize {
+    let mut zh = text.to_string();
+    for filler in ZH_EMPTY {
+        zh = zh.replace(filler, " ");
+    }
+    let han = zh.chars().filter(|c| crate::types::lang::is_cjk(*c)).count();
+    let words = text
+        .split(|c: char| !(c.is_alphanumeric() || c == '\'') || crate::types::lang::is_cjk(c))
+        .filter(|w| !w.is_empty() && !EN_EMPTY.contains(&w.to_lowercase().as_str()))
+        .count();
+    han.div_ceil(2) + words
+}
+
+/// Splits into clauses at punctuation; a full stop counts only before a space or the end, so that numbers and names stay whole.
+fn clauses_of(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let stop = is_break(c) || (c == '.' && chars.peek().is_none_or(|(_, n)| n.is_whitespace()));
+        // a comma between digits belongs to a number
+        let number = c == ',' && text[..at].ends_with(|d: char| d.is_ascii_digit()) && chars.peek().is_some_and(|(_, n)| n.is_ascii_digit());
+        if stop && !number {
+            parts.push(text[start..at].trim());
+            start = at + c.len_utf8();
+        }
+    }
+    parts.push(text[start..].trim());
+    parts.retain(|p| !p.is_empty());
+    parts
+}
+
+fn boundary(text: &str, at: usize, len: usize) -> bool {
+    let before = text[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+    let after = text[at + len..].chars().next().is_none_or(|c| !c.is_alphanumeric());
+    before && after
+}
+
+/// Where the negated part of a clause begins, and where its object begins.
+fn negation(clause: &str) -> Option<(usize, usize)> {
+    let lower = clause.to_lowercase();
+    // lower-casing may change byte lengths of rare characters: give up on those
+    if lower.len() != clause.len() {
+        return None;
+    }
+    let blocked = |at: usize| {
+        ZH_NOT_EXCEPT.iter().any(|w| lower.match_indices(w).any(|(i, _)| at >= i && at < i + w.len()))
+    };
+    let zh = ZH_NOT
+        .iter()
+        .filter_map(|n| lower.find(n).map(|at| (at, at + n.len())))
+        .filter(|(at, _)| !blocked(*at))
+        .min_by_key(|(at, end)| (*at, usize::MAX - end));
+    let en = EN_NOT.iter().filter_map(|n| lower.find(n).map(|at| (at, at + n.len()))).filter(|(at, end)| boundary(&lower, *at, end - at)).min_by_key(|(at, end)| (*at, usize::MAX - end));
+    let start = EN_NOT_START.iter().find(|n| {
+        let rest = lower.strip_prefix("please ").map_or(lower.as_str(), |r| r);
+        rest.strip_prefix(**n).is_some_and(|r| r.starts_with(' '))
+    });
+    let start = start.map(|n| {
+        let skip = if lower.starts_with("please ") { 7 } else { 0 };
+        (skip, skip + n.len())
+    });
+    [zh, en, start].into_iter().flatten().min_by_key(|(at, end)| (*at, usize::MAX - end))
+}
+
+/// Reads a request.
+pub fn read(text: &str) -> Reading {
+    let mut reading = Reading::default();
+    if text.chars().count() > MAX_CHARS {
+        return reading;
+    }
+    let clauses = clauses_of(text);
+    let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
+    for clause in &clauses {
+        match negation(clause) {
+            Some((at, object)) => {
+                let before = clause[..at].trim();
+                if content(before) > 0 {
+                    wanted.push(before);
+                }
+                // "不是要退款而是要换货": the object ends where the contrast begins
+                let object = &clause[object..];
+                let contrast = ["而是", "是想", "是要", "but ", "just "].iter().filter_map(|c| object.find(c).map(|i| (i, i + c.len()))).min();
+                match contrast {
+                    Some((end, next)) if content(&object[next..]) > 0 => {
+                        unwanted.push(object[..end].trim());
+                        wanted.push(object[next..].trim());
+                    }
+                    _ => unwanted.push(object.trim()),
+                }
+            }
+            None => wanted.push(clause),
+        }
+    }
+    let unwanted_text = unwanted.join(" ");
+    if content(&unwanted_text) > 0 {
+        let wanted_text = wanted.join(if crate::types::Lang::of(text) == crate::types::Lang::En { ", " } else { "，" });
+        reading.unwanted = Some(unwanted_text);
+        if content(&wanted_text) >= 1 {
+            reading.wanted = Some(wanted_text);
+        }
+    }
+    let base = reading.wanted.clone().unwrap_or_else(|| text.to_string());
+    reading.clauses = requests(&base);
+    reading
+}
+
+/// Parts joined by a connector that each say enough to be a request of their own.
+fn requests(text: &str) -> Vec<String> {
+    let mut marked = text.to_string();
+    for connector in ZH_AND {
+        marked = marked.replace(connector, "\u{1}");
+    }
+    let lower = marked.to_lowercase();
+    if lower.len() == marked.len() {
+        for connector in EN_AND {
+            let spots: Vec<usize> = marked.to_lowercase().match_indices(connector).map(|(i, _)| i).collect();
+            for at in spots.into_iter().rev() {
+                if marked.is_char_boundary(at) && marked.is_char_boundary(at + connector.len()) {
+                    marked.replace_range(at..at + connector.len(), "\u{1}");
+                }
+            }
+        }
+    }
+    if !marked.contains('\u{1}') {
+        return Vec::new();
+    }
+    let parts: Vec<String> =
+        marked.split(['\u{1}', ';', '；']).map(|p| p.trim().trim_matches(|c: char| is_break(c) || c == '.').trim().to_string()).filter(|p| content(p) >= 2).take(MAX_CLAUSES + 1).collect();
+    if (2..=MAX_CLAUSES).contains(&parts.len()) { parts } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negated_requests_in_both_languages() {
+        let r = read("不是要退款，是想换一件大一号的");
+        assert_eq!(r.unwanted.as_deref(), Some("退款"));
+        assert!(r.wanted.unwrap().contains("换一件大一号的"));
+        let r = read("Don't cancel the order, just change the delivery address");
+        assert!(r.unwanted.unwrap().contains("cancel the order"));
+        assert!(r.wanted.unwrap().contains("change the delivery address"));
+        let r = read("I want to exchange it instead of a refund");
+        assert_eq!(r.unwanted.as_deref(), Some("a refund"));
+        let r = read("not a finance analysis; a plain sales report please");
+        assert!(r.wanted.unwrap().contains("sales report"));
+        let r = read("不是要退款而是要换货");
+        assert_eq!((r.unwanted.as_deref(), r.wanted.as_deref()), (Some("退款"), Some("要换货")));
+    }
+
+    #[test]
+    fn described_failures_are_no_negation() {
+        for text in ["I can't log in to my account", "包裹还没到，帮我查一下", "my card is not working", "是不是可以开发票", "请分别统计两个部门", "the app isn't opening, help"] {
+            assert_eq!(read(text).unwanted, None, "{text}");
+        }
+    }
+
+    #[test]
+    fn two_requests_come_apart() {
+        assert_eq!(read("帮我查一下订单物流，顺便申请开发票").clauses.len(), 2);
+        assert_eq!(read("translate this contract and then schedule a meeting with legal").clauses.len(), 2);
+        assert!(read("查一下订单").clauses.is_empty());
+        assert!(read("compare black and white").clauses.is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(text in "\\PC{0,300}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Finds the candidates of a query: exact names first, then the nearest by meaning and the best by words, inside what the filter admits.
+//!
+//! In: a View, a query, one text with its vectors, a gate. Out: raw evidence of each candidate, at most about [`PER_ARM`] an arm.
+//! Strict filtering happens inside the searches, so a small namespace is never starved by nearer strangers.
+//! A capability that is written only in another language than the query's is looked for by the other model, on its own scale.
+//! Cost: one exact scan and one keyword search an arm. Not here: weighing the evidence (`features`, `fusion`).
+
+use crate::index::Visible;
+use crate::index::dense::Role;
+use crate::index::keyword::{LexEvidence, LexQuery};
+use crate::kernel::dot::dot_f32;
+use crate::route::filter::Gate;
+use crate::route::shortlist::Named;
+use crate::types::lang::Lang;
+use crate::types::query::{Query, QueryVector};
+use crate::view::{Arm, Background, View};
+use std::collections::HashMap;
+
+/// Candidates taken from each arm.
+pub const PER_ARM: usize = 30;
+/// Most candidates by name.
+const BY_NAME: usize = 50;
+
+/// Cosines of one candidate under one model; `None` where it has no such text.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ArmEvidence {
+    /// To the name.
+    pub name: Option<f32>,
+    /// To the description.
+    pub description: Option<f32>,
+    /// To name and description together.
+    pub both: Option<f32>,
+    /// To agent, name, aliases and tags.
+    pub label: Option<f32>,
+    /// To the words of the schema.
+    pub schema: Option<f32>,
+    /// To the nearest example.
+    pub example: Option<f32>,
+    /// Mean of the two nearest examples.
+    pub examples: Option<f32>,
+    /// Mean cosine to name, description and both after the pools' mean vectors were taken away: what is common to all texts does not count.
+    pub centred: Option<f32>,
+    /// How near the capability stands to requests of all kinds.
+    pub hub: f32,
+    /// What the dense arm alone ranks by: the best over name-and-description and examples.
+    pub dense: f32,
+}
+
+/// One candidate as it was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Slot of the capability.
+    pub slot: u32,
+    /// How its name stood in the query.
+    pub named: Option<Named>,
+    /// Evidence by model, in the order of [`Recall::arms`].
+    pub dense: Vec<Option<ArmEvidence>>,
+    /// Evidence of the words.
+    pub words: LexEvidence,
+    /// It has no text in the language of the query.
+    pub cross_language: bool,
+}
+
+/// One model's part in a recall.
+#[derive(Clone, Debug)]
+pub struct ArmUsed {
+    /// Index into `View::arms`.
+    pub arm: usize,
+    /// It does not speak the query's language.
+    pub cross: bool,
+    /// Mean and standard deviation of the query's cosines to the model's pool of descriptions, and the best of them.
+    pub pool: (f32, f32, f32),
+    /// Best cosine to the pool of talk that asks for nothing.
+    pub talk: f32,
+    /// Mean and standard deviation over the visible fleet.
+    pub fleet: (f32, f32),
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Recall {
+    /// Candidates, unordered but deterministic.
+    pub found: Vec<Found>,
+    /// Models that were asked.
+    pub arms: Vec<ArmUsed>,
+    /// Most that any capability could score by words.
+    pub max_bm25: f32,
+    /// Share of the query's word mass that the visible fleet knows.
+    pub known: f32,
+    /// Words of the query that carry meaning.
+    pub words: usize,
+    /// Visible capabilities.
+    pub fleet: u64,
+}
+
+/// Evidence of a slot under one model.
+fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Option<ArmEvidence> {
+    let mut out = ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
+    let (mut centred, mut texts) = (0.0f32, 0.0f32);
+    let (mut first, mut second) = (f32::MIN, f32::MIN);
+    let mut any = false;
+    let max = |old: Option<f32>, new: f32| Some(old.map_or(new, |o| o.max(new)));
+    for (role, stored) in arm.dense.vectors(slot) {
+        any = true;
+        let cosine = dot_f32(vector, stored);
+        if matches!(role, Role::Name | Role::Description | Role::Both) {
+            centred += centre.cosine(&arm.background, cosine, stored);
+            texts += 1.0;
+        }
+        match role {
+            Role::Name => out.name = max(out.name, cosine),
+            Role::Description => out.description = max(out.description, cosine),
+            Role::Label => out.label = max(out.label, cosine),
+            Role::Schema => out.schema = max(out.schema, cosine),
+            Role::Both => {
+                out.both = max(out.both, cosine);
+                out.dense = out.dense.max(cosine);
+            }
+            Role::Example | Role::Learned => {
+                out.dense = out.dense.max(cosine);
+                if cosine > first {
+                    (first, second) = (cosine, first);
+                } else {
+                    second = second.max(cosine);
+                }
+            }
+        }
+    }
+    if !any || out.dense == f32::MIN {
+        return None;
+    }
+    out.centred = (texts > 0.0).then(|| centred / texts);
+    if first > f32::MIN {
+        out.example = Some(first);
+        out.examples = Some(if second > f32::MIN { (first + second) / 2.0 } else { first });
+    }
+    Some(out)
+}
+
+/// What of a centred cosine depends on the query alone.
+struct Centred {
+    /// Query · mean of the descriptions.
+    to_descriptions: f32,
+    /// Mean of the requests · mean of the descriptions.
+    centres: f32,
+    /// Length of the query after the mean of the requests was taken away.
+    length: f32,
+    /// Squared length of the mean of the descriptions.
+    description_square: f32,
+}
+
+impl Centred {
+    fn new(background: &Background, query: &[f32]) -> Self {
+        let (requests, descriptions) = (&background.request_centre, &background.description_centre);
+        if requests.len() != query.len() || descriptions.len() != query.len() {
+            return Self { to_descriptions: 0.0, centres: 0.0, length: 1.0, description_square: 0.0 };
+        }
+        let square = 1.0 - 2.0 * dot_f32(query, requests) + dot_f32(requests, requests);
+        Self {
+            to_descriptions: dot_f32(query, descriptions),
+            centres: dot_f32(requests, descriptions),
+            length: square.max(1e-6).sqrt(),
+            description_square: dot_f32(descriptions, descriptions),
+        }
+    }
+
+    /// Cosine of (query − mean request) and (text − mean description), from the plain cosine of the two.
+    fn cosine(&self, background: &Background, plain: f32, text: &[f32]) -> f32 {
+        let (requests, descriptions) = (&background.request_centre, &background.description_centre);
+        if requests.len() != text.len() || descriptions.len() != text.len() {
+            return plain;
+        }
+        let length = (1.0 - 2.0 * dot_f32(text, descriptions) + self.description_square).max(1e-6).sqrt();
+        (plain - self.to_descriptions - dot_f32(text, requests) + self.centres) / (self.length * length)
+    }
+}
+
+fn pool_stats(arm: &Arm, vector: &[f32]) -> ((f32, f32, f32), f32) {
+    let pool = &arm.background.descriptions;
+    let (mut sum, mut squares, mut best) = (0.0f32, 0.0f32, -1.0f32);
+    for text in pool {
+        let cosine = dot_f32(vector, text);
+        sum += cosine;
+        squares += cosine * cosine;
+        best = best.max(cosine);
+    }
+    let n = pool.len().max(1) as f32;
+    let mean = sum / n;
+    let talk = arm.background.talk.iter().map(|t| dot_f32(vector, t)).fold(-1.0, f32::max);
+    ((mean, (squares / n - mean * mean).max(0.0).sqrt().max(1e-3), best), talk)
+}
+
+/// Slots that were asked for by name: as the capability of the query, or distinctively inside its text.
+pub fn named(view: &View, query: &Query, text: &str, visible: &Visible, gate: &mut Gate<'_>) -> Vec<(u32, Named)> {
+    let mut out: Vec<(u32, Named)> = Vec::new();
+    if let Some(name) = &query.capability {
+        let slots = view.names.exact(name, visible);
+        return slots.into_iter().filter(|s| gate.admits(*s)).take(BY_NAME).map(|s| (s, Named::Exact)).collect();
+    }
+    if let Some(target) = query.target.as_ref().filter(|_| text.is_empty()) {
+        // a target alone: what it can do, if that is one thing
+        let slots = view.catalog.agent(target).map(|a| a.slots.to_vec()).unwrap_or_default();
+        return slots.into_iter().filter(|s| gate.admits(*s)).take(BY_NAME).map(|s| (s, Named::Exact)).collect();
+    }
+    for hit in view.names.find_in_text(text, visible, &view.words).into_iter().filter(|h| h.counts()) {
+        let named = if hit.whole { Named::Exact } else { Named::InText };
+        for slot in hit.slots {
+            if out.len() < BY_NAME && !out.iter().any(|(s, _)| *s == slot) && gate.admits(slot) {
+                out.push((slot, named));
+            }
+        }
+    }
+    out
+}
+
+/// Whether an arm speaks a language.
+fn speaks(arm: &Arm, lang: Lang) -> bool {
+    arm.model.lang == lang || arm.model.lang == Lang::Mixed || lang == Lang::Mixed
+}
+
+/// Recalls candidates for `text`, whose vectors are `vectors`.
+pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], visible: &Visible, gate: &mut Gate<'_>) -> Recall {
+    let lang = Lang::of(text);
+    let mut out = Recall { words: 0, ..Recall::default() };
+    let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
+    let exact = query.capability.is_some() || (text.is_empty() && query.target.is_some());
+    let mut seen: HashMap<u32, ()> = slots.iter().map(|(s, _)| (*s, ())).collect();
+    let mut add = |slot: u32, slots: &mut Vec<(u32, Option<Named>)>| {
+        if seen.insert(slot, ()).is_none() {
+            slots.push((slot, None));
+        }
+    };
+    let mut used: Vec<(&Arm, &QueryVector, Centred)> = Vec::new();
+    if !exact {
+        let natives: Vec<&Arm> = view.arms.iter().filter(|a| speaks(a, lang)).collect();
+        for (i, arm) in view.arms.iter().enumerate() {
+            let Some(vector) = vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
+            if arm.dense.is_empty() || vector.vector.len() != arm.model.dim {
+                continue;
+            }
+            let cross = !speaks(arm, lang);
+            let hits = if cross {
+                // only what no native model has a text of
+                let mut only = |slot: u32| natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none()) && gate.admits(slot);
+                arm.dense.search(&vector.vector, visible, PER_ARM, &mut only)
+            } else {
+                arm.dense.search(&vector.vector, visible, PER_ARM, &mut |slot| gate.admits(slot))
+            };
+            if hits.background.count == 0 {
+                continue;
+            }
+            out.fleet = out.fleet.max(hits.background.count);
+            let (pool, talk) = pool_stats(arm, &vector.vector);
+            out.arms.push(ArmUsed { arm: i, cross, pool, talk, fleet: (hits.background.mean, hits.background.std) });
+            used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
+            for (slot, _) in &hits.hits {
+                add(*slot, &mut slots);
+            }
+        }
+    }
+    let lex = LexQuery::new(text);
+    let bound = view.words.bind(&lex, visible);
+    if !exact {
+        for hit in bound.search(PER_ARM, &mut |slot| gate.admits(slot)) {
+            add(hit.slot, &mut slots);
+        }
+    }
+    out.max_bm25 = bound.max_bm25();
+    out.known = bound.known();
+    out.words = lex.words();
+    out.fleet = out.fleet.max(bound.docs());
+    out.found = slots
+        .into_iter()
+        .map(|(slot, named)| {
+            let dense: Vec<Option<ArmEvidence>> = used.iter().map(|(arm, v, centre)| arm_evidence(arm, &v.vector, centre, slot)).collect();
+            let native = out.arms.iter().zip(&dense).any(|(a, e)| !a.cross && e.is_some());
+            let cross_language = !native && out.arms.iter().zip(&dense).any(|(a, e)| a.cross && e.is_some());
+            Found { slot, named, words: bound.evidence(slot).unwrap_or_default(), dense, cross_language }
+        })
+        .collect();
+    out
+}

@@ -1,0 +1,154 @@
+//! The durable store: one SQLite file in the data folder, one writing thread, a few reading connections.
+//!
+//! In: a data folder. Out: [`Store`] with its parts: registry, vectors, decision log, meta.
+//! Invariants: one process at a time (a locked file); what was answered as written survives a crash (`Durability::Full`: also a power cut);
+//! a file of a later format, a damaged one and a foreign one are refused by name.
+//! Cost: opening reads the file once when it is small (check), memory is a few MB. Not here: what the rows mean to routing.
+
+mod decisions;
+mod error;
+mod meta;
+mod readers;
+mod registry;
+mod schema;
+mod vectors;
+mod writer;
+
+pub use decisions::{DecisionRecord, Export, Retention, Span};
+pub use error::StoreError;
+pub use registry::{Change, Loaded, Registered, Registration, Version};
+pub use vectors::StoredVector;
+pub use writer::WriterStats;
+
+use readers::Readers;
+use rusqlite::{Connection, OpenFlags};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use writer::Writer;
+
+/// Name of the store's file in the data folder.
+pub const FILE: &str = "reach.db";
+/// Name of the file that is locked while the store is open.
+pub const LOCK: &str = "reach.lock";
+/// Files up to this size are checked as a whole when they are opened, bytes.
+const CHECKED_SIZE: u64 = 256 << 20;
+
+/// What an answered write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A power cut: every commit is synced.
+    #[default]
+    Full,
+    /// A crash of the process; a power cut may lose the last moments, never the file.
+    Process,
+}
+
+/// An open store.
+pub struct Store {
+    writer: Writer,
+    readers: Readers,
+    path: PathBuf,
+    /// Held while the store is open; released with it, also when the process dies.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store in `folder`, making both if they are not there.
+    pub fn open(folder: &Path, durability: Durability) -> Result<Self, StoreError> {
+        make_folder(folder)?;
+        let lock = take_lock(folder)?;
+        let path = folder.join(FILE);
+        let shown = path.display().to_string();
+        let named = |e: rusqlite::Error| name_file(e.into(), &shown);
+        let mut connection = Connection::open_with_flags(
+            &path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+        .map_err(named)?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(named)?;
+        connection.execute_batch("PRAGMA page_size = 8192; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;").map_err(named)?;
+        let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(named)?;
+        if mode != "wal" {
+            return Err(StoreError::Folder {
+                path: folder.display().to_string(),
+                cause: format!("no write-ahead log on this file system ({mode})"),
+            });
+        }
+        let level = match durability {
+            Durability::Full => "FULL",
+            Durability::Process => "NORMAL",
+        };
+        connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -16000;")).map_err(named)?;
+        if std::fs::metadata(&path).map_or(0, |m| m.len()) <= CHECKED_SIZE {
+            let finding: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(named)?;
+            if finding != "ok" {
+                return Err(StoreError::Damaged { path: shown, what: finding });
+            }
+        }
+        schema::migrate(&mut connection, &shown).map_err(|e| name_file(e, &shown))?;
+        Ok(Self { writer: Writer::start(connection)?, readers: Readers::new(&path), path, _lock: lock })
+    }
+
+    /// The store's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Counters of the writer.
+    pub fn stats(&self) -> &WriterStats {
+        self.writer.stats()
+    }
+
+    /// Size of the file and its log, bytes.
+    pub fn size(&self) -> u64 {
+        let log = self.path.with_extension("db-wal");
+        [&self.path, &log].iter().map(|p| std::fs::metadata(p).map_or(0, |m| m.len())).sum()
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<(), StoreError> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|e| StoreError::Folder { path: folder.display().to_string(), cause: e.to_string() })
+}
+
+fn take_lock(folder: &Path) -> Result<File, StoreError> {
+    let fault = |e: &std::io::Error| StoreError::Folder { path: folder.display().to_string(), cause: e.to_string() };
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(folder.join(LOCK)).map_err(|e| fault(&e))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let known = Read::by_ref(&mut file).take(32).read_to_string(&mut holder).is_ok() && holder.trim().parse::<u32>().is_ok();
+            let holder = if known { format!(" (process {})", holder.trim()) } else { String::new() };
+            return Err(StoreError::Locked { path: folder.display().to_string(), holder });
+        }
+        Err(TryLockError::Error(e)) => return Err(fault(&e)),
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(|e| fault(&e))?;
+    Ok(file)
+}
+
+/// Puts the name of the file into errors that SQLite reports without one.
+fn name_file(error: StoreError, path: &str) -> StoreError {
+    match error {
+        StoreError::NotAStore { .. } => StoreError::NotAStore { path: path.into() },
+        StoreError::Damaged { what, .. } => StoreError::Damaged { path: path.into(), what },
+        StoreError::Io(cause) => StoreError::Folder { path: path.into(), cause },
+        other @ (StoreError::Folder { .. }
+        | StoreError::Locked { .. }
+        | StoreError::NewerFormat { .. }
+        | StoreError::DiskFull
+        | StoreError::Overloaded
+        | StoreError::Closed
+        | StoreError::OtherOwner(_)
+        | StoreError::Internal(_)) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The one thread that writes. Operations wait in a bounded queue; whatever waits is written in one transaction, and answered after the commit.
+//!
+//! In: closures over the connection. Out: their results, once they are durable.
+//! Invariants: an operation that fails or panics undoes itself alone (a savepoint of its own); nothing is answered before the commit; when the
+//! commit fails every operation of the batch gets that error; after an I/O error no further write is taken (a full disk is not one).
+//! Cost: one sync a batch. Not here: what is written.
+
+use super::error::StoreError;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Operations that may wait.
+const QUEUE: usize = 4096;
+/// Operations in one transaction.
+const BATCH: usize = 512;
+
+trait Job: Send {
+    /// Runs inside the transaction; whether it may be kept.
+    fn run(&mut self, connection: &Connection) -> Result<(), StoreError>;
+    /// Answers. `batch` is the fate of the transaction.
+    fn answer(self: Box<Self>, batch: Result<(), StoreError>);
+}
+
+struct Operation<T, F, R> {
+    work: Option<F>,
+    result: Option<Result<T, StoreError>>,
+    reply: R,
+}
+
+impl<T, F, R> Job for Operation<T, F, R>
+where
+    T: Send,
+    F: FnOnce(&Connection) -> Result<T, StoreError> + Send,
+    R: FnOnce(Result<T, StoreError>) + Send,
+{
+    fn run(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
+            .unwrap_or_else(|_| Err(StoreError::Internal("an operation panicked".into())));
+        let fate = result.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.result = Some(result);
+        fate
+    }
+
+    fn answer(self: Box<Self>, batch: Result<(), StoreError>) {
+        let own = self.result.unwrap_or(Err(StoreError::Closed));
+        (self.reply)(batch.and(own));
+    }
+}
+
+/// Counters of the writer.
+#[derive(Debug, Default)]
+pub struct WriterStats {
+    /// Transactions committed.
+    pub commits: AtomicU64,
+    /// Operations committed.
+    pub operations: AtomicU64,
+    /// Operations refused because the queue was full.
+    pub refused: AtomicU64,
+}
+
+/// Handle of the writer thread.
+pub struct Writer {
+    jobs: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+    stats: Arc<WriterStats>,
+}
+
+impl Writer {
+    /// Starts the thread on its connection.
+    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (jobs, queue) = bounded(QUEUE);
+        let stats = Arc::new(WriterStats::default());
+        let seen = stats.clone();
+        let thread = std::thread::Builder::new()
+            .name("reach-store".into())
+            .spawn(move || write_all(connection, &queue, &seen))
+            .map_err(|e| StoreError::Internal(format!("no thread for the writer: {e}")))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), stats })
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &WriterStats {
+        &self.stats
+    }
+
+    fn put(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
+        let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
+        jobs.try_send(job).map_err(|e| match e {
+            TrySendError::Full(_) => {
+                self.stats.refused.fetch_add(1, Ordering::Relaxed);
+                StoreError::Overloaded
+            }
+            TrySendError::Disconnected(_) => StoreError::Closed,
+        })
+    }
+
+    /// Queues `work`; the answer comes after its commit. A full queue refuses at once.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        // the caller may have left: then nobody wants the answer
+        let reply = move |result| drop(answer.send(result));
+        self.put(Box::new(Operation { work: Some(work), result: None, reply }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Queues `work` without waiting; `done` runs on the writer thread after the commit, so it must be quick.
+    pub fn write_later<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.put(Box::new(Operation { work: Some(work), result: None, reply: done }))
+    }
+}
+
+impl Drop for Writer {
+    /// Takes no more, writes what waits, then ends the thread.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // a panic of the thread was answered to its callers already
+            drop(thread.join());
+        }
+    }
+}
+
+fn write_all(connection: Connection, queue: &Receiver<Box<dyn Job>>, stats: &WriterStats) {
+    let mut broken: Option<StoreError> = None;
+    while let Ok(first) = queue.recv() {
+        let mut batch = vec![first];
+        batch.extend(queue.try_iter().take(BATCH - 1));
+        let fate = match &broken {
+            Some(error) => Err(error.clone()),
+            None => commit(&connection, &mut batch),
+        };
+        match &fate {
+            Ok(()) => {
+                stats.commits.fetch_add(1, Ordering::Relaxed);
+                stats.operations.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            }
+            Err(error @ (StoreError::Io(_) | StoreError::Damaged { .. })) if broken.is_none() => {
+                tracing::error!(%error, "the store takes no further writes");
+                broken = Some(error.clone());
+            }
+            Err(_) => {}
+        }
+        for job in batch {
+            let fate = fate.clone();
+            // an answer that panics must not end the writer
+            drop(catch_unwind(AssertUnwindSafe(move || job.answer(fate))));
+        }
+    }
+    // tidy up: the next start finds a small log and fresh statistics; failing here loses nothing
+    drop(connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);"));
+}
+
+fn commit(connection: &Connection, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let written = run_all(connection, batch).and_then(|()| Ok(connection.execute_batch("COMMIT")?));
+    if written.is_err() && !connection.is_autocommit() {
+        // SQLite rolls back by itself on the worst errors; otherwise it is asked to
+        drop(connection.execute_batch("ROLLBACK"));
+    }
+    written
+}
+
+fn run_all(connection: &Connection, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    for job in batch {
+        connection.execute_batch("SAVEPOINT operation")?;
+        match job.run(connection) {
+            Ok(()) => connection.execute_batch("RELEASE operation")?,
+            Err(fatal @ (StoreError::Io(_) | StoreError::DiskFull | StoreError::Damaged { .. })) => return Err(fatal),
+            Err(_) => connection.execute_batch("ROLLBACK TO operation; RELEASE operation")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! What an operator decides: ranking presets, floors and thresholds, rules, the fallback agent. Plain data, swapped whole.
+
+use crate::types::id::AgentKey;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Weights of one ranking preset; a score is the sum of weight × value over the terms (DESIGN §5).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Weights {
+    /// Calibrated similarity, 0..=1.
+    pub semantic: f32,
+    /// 1 − min(queue/max_queue, 1)·0.5, or the exponential fall of the gateway preset.
+    pub load: f32,
+    /// Success rate of the last minute.
+    pub health: f32,
+    /// clamp(1.5 − p50/ttl, 0, 1).
+    pub latency: f32,
+    /// 1 − in_flight/concurrency.
+    pub capacity: f32,
+    /// Recent share of acks.
+    pub ack_rate: f32,
+    /// Success over 24 h.
+    pub success_24h: f32,
+    /// Cheaper is higher.
+    pub cost: f32,
+    /// Share of adopted results.
+    pub quality: f32,
+}
+
+impl Weights {
+    /// Every field with its name, for checks and for tuning.
+    pub fn named(&self) -> [(&'static str, f32); 9] {
+        [
+            ("semantic", self.semantic),
+            ("load", self.load),
+            ("health", self.health),
+            ("latency", self.latency),
+            ("capacity", self.capacity),
+            ("ack_rate", self.ack_rate),
+            ("success_24h", self.success_24h),
+            ("cost", self.cost),
+            ("quality", self.quality),
+        ]
+    }
+}
+
+/// How the load of an agent becomes the value of the `load` term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadCurve {
+    /// 1 − min(queue/max_queue, 1)·0.5.
+    #[default]
+    Linear,
+    /// 1 up to the knee at 0.7, then exp(−5·(load − 0.7)).
+    Exponential,
+}
+
+/// A ranking preset.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Preset {
+    /// Weights of the terms.
+    pub weights: Weights,
+    /// Shape of the load term.
+    pub load_curve: LoadCurve,
+    /// A success rate under this takes `penalty` from the total; 0 = never.
+    pub low_success: f32,
+    /// What a low success rate costs.
+    pub penalty: f32,
+    /// An agent whose load is above this takes no new work; 0 = no limit.
+    pub max_load: f32,
+    /// p90 − p50 above this many milliseconds halves the agent's chance among equals; 0 = never.
+    pub tail_spread_ms: f32,
+}
+
+/// Bounded extras on top of each preset.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bonus {
+    /// A preferred agent.
+    pub preferred: f32,
+    /// How much shared history multiplies the similarity by, at most (a caller all of whose work goes to one capability).
+    pub cooccurrence: f32,
+    /// Largest similarity that shared history may add.
+    pub cooccurrence_cap: f32,
+    /// Same tenant or domain.
+    pub tenant: f32,
+}
+
+impl Default for Bonus {
+    fn default() -> Self {
+        Self { preferred: 0.1, cooccurrence: 3.0, cooccurrence_cap: 0.3, tenant: 0.02 }
+    }
+}
+
+/// Where `auto`, `suggest` and `none` begin, on the calibrated scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OperatingPoint {
+    /// Confidence from which the first candidate is delivered without asking.
+    pub auto: f32,
+    /// Smallest lead over the next different capability for `auto`.
+    pub auto_margin: f32,
+    /// Probability that a right one is among the candidates, from which they are suggested.
+    pub suggest: f32,
+    /// Similarity floor on the calibrated scale (the original's 0.55 cosine).
+    pub floor: f32,
+    /// How many candidates under the floor are kept for ranking.
+    pub keep_under_floor: usize,
+}
+
+impl Default for OperatingPoint {
+    fn default() -> Self {
+        Self { auto: 0.8, auto_margin: 0.1, suggest: 0.25, floor: 0.02, keep_under_floor: 2 }
+    }
+}
+
+/// What an operator rule does to the candidates it matches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAction {
+    /// Only what some allow rule with the same callers matches may be used.
+    Allow,
+    /// Never used.
+    Deny,
+    /// Used, whatever the text says, if it passes the filter.
+    Force,
+    /// Open now, whatever its hours say.
+    Open,
+    /// Closed now, whatever its hours say.
+    Close,
+}
+
+/// An operator rule. Every part that is given must match; empty parts match everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Name, shown in reasons.
+    pub name: String,
+    /// What it does.
+    pub action: RuleAction,
+    /// Callers (globs).
+    #[serde(default)]
+    pub callers: Vec<String>,
+    /// Namespaces (globs).
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Agents, `namespace/agent_id` (globs).
+    #[serde(default)]
+    pub agents: Vec<String>,
+    /// Capabilities (globs over folded names).
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Words of the query, any of them, compared without case.
+    #[serde(default)]
+    pub words: Vec<String>,
+}
+
+/// The agent that takes what nobody fits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fallback {
+    /// Agent.
+    pub agent: AgentKey,
+    /// One of its capabilities.
+    pub capability: String,
+}
+
+/// Everything a decision reads that an operator sets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// Generation, raised by each change.
+    pub generation: u64,
+    /// Preset of queries that name none.
+    pub default_preset: String,
+    /// Presets by name.
+    pub presets: BTreeMap<String, Preset>,
+    /// Extras.
+    pub bonus: Bonus,
+    /// Live terms reorder *different* capabilities only inside this much of calibrated similarity around the best; 1 gives the plain sum.
+    pub live_margin: f32,
+    /// Where the three answers begin; `None` = the point shipped with the calibration of the models in use.
+    pub point: Option<OperatingPoint>,
+    /// Operator rules, all of them applied.
+    pub rules: Vec<Rule>,
+    /// Fallback agent.
+    pub fallback: Option<Fallback>,
+    /// Share of routes on which an agent without data may win among equals, 0..=1.
+    pub explore: f32,
+    /// Largest number of candidates of one publisher (namespace) in an answer, when others are in it too; 0 = no limit.
+    pub per_publisher: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let weights = |pairs: &[(&str, f32)]| {
+            let mut w = Weights::default();
+            for (name, value) in pairs {
+                match *name {
+                    "semantic" => w.semantic = *value,
+                    "load" => w.load = *value,
+                    "health" => w.health = *value,
+                    "latency" => w.latency = *value,
+                    "capacity" => w.capacity = *value,
+                    "ack_rate" => w.ack_rate = *value,
+                    "success_24h" => w.success_24h = *value,
+                    "cost" => w.cost = *value,
+                    _ => w.quality = *value,
+                }
+            }
+            w
+        };
+        let presets = BTreeMap::from([
+            (
+                "balanced".to_string(),
+                Preset { weights: weights(&[("semantic", 0.5), ("load", 0.15), ("health", 0.2), ("latency", 0.15)]), ..Preset::default() },
+            ),
+            (
+                "gateway".to_string(),
+                Preset {
+                    weights: weights(&[("semantic", 0.45), ("health", 0.2), ("load", 0.15), ("success_24h", 0.1), ("cost", 0.1)]),
+                    load_curve: LoadCurve::Exponential,
+                    low_success: 0.8,
+                    penalty: 0.3,
+                    max_load: 0.9,
+                    tail_spread_ms: 1500.0,
+                },
+            ),
+            (
+                "reachability".to_string(),
+                Preset { weights: weights(&[("health", 0.5), ("capacity", 0.3), ("ack_rate", 0.2)]), ..Preset::default() },
+            ),
+            (
+                "quality".to_string(),
+                Preset { weights: weights(&[("semantic", 0.3), ("quality", 0.6), ("health", 0.1)]), ..Preset::default() },
+            ),
+        ]);
+        Self {
+            generation: 1,
+            default_preset: "balanced".into(),
+            presets,
+            bonus: Bonus::default(),
+            live_margin: 0.05,
+            point: None,
+            rules: Vec::new(),
+            fallback: None,
+            explore: 0.02,
+            per_publisher: 0,
+        }
+    }
+}

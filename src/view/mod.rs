@@ -1,0 +1,77 @@
+//! The snapshot: one immutable value that holds everything a decision reads, swapped whole.
+//!
+//! Large parts are shared between snapshots (persistent maps, sealed index segments), so that publishing one registration costs a few
+//! pointers and the recent delta. A decision takes one `Arc<View>` at its start and never looks anywhere else.
+//! Not here: how the parts change (`ingest`), what is made of them (`route`).
+
+mod cell;
+mod pools;
+
+pub use cell::Views;
+pub use pools::{Background, POOLS, Pool, background};
+
+use crate::catalog::{CapEntry, Catalog};
+use crate::embed::ModelInfo;
+use crate::history::Cooccurrence;
+use crate::index::Visible;
+use crate::index::dense::DenseSnapshot;
+use crate::index::keyword::LexSnapshot;
+use crate::index::names::NameTable;
+use crate::live::LiveSnapshot;
+use crate::types::Principal;
+use crate::types::policy::Policy;
+use crate::types::rules::RuleSet;
+use std::sync::Arc;
+
+/// One model with the vectors of the fleet.
+#[derive(Clone)]
+pub struct Arm {
+    /// The model.
+    pub model: ModelInfo,
+    /// The vectors.
+    pub dense: Arc<DenseSnapshot>,
+    /// The model's own scale, from fixed texts.
+    pub background: Arc<Background>,
+    /// How near each capability stands to requests of all kinds, by slot.
+    pub hubs: imbl::HashMap<u32, f32>,
+}
+
+/// Everything a decision reads.
+#[derive(Clone)]
+pub struct View {
+    /// Raised by every publication.
+    pub generation: u64,
+    /// Agents and capabilities.
+    pub catalog: Catalog,
+    /// One for each loaded model.
+    pub arms: Vec<Arm>,
+    /// Words of the capabilities.
+    pub words: Arc<LexSnapshot>,
+    /// Exact names.
+    pub names: Arc<NameTable>,
+    /// State of the agents.
+    pub live: LiveSnapshot,
+    /// Who asks for what.
+    pub history: Arc<Cooccurrence>,
+    /// What the operator decided.
+    pub policy: Arc<Policy>,
+    /// The policy's rules, compiled.
+    pub rules: Arc<RuleSet>,
+    /// Capabilities whose vectors are still being computed.
+    pub pending: usize,
+}
+
+impl View {
+    /// The part of the fleet that `principal` may see.
+    pub fn visible(&self, principal: &Principal) -> Visible {
+        match self.catalog.classes().visible(principal) {
+            None => Visible::all(),
+            Some(classes) => Visible::of(classes),
+        }
+    }
+
+    /// One capability.
+    pub fn cap(&self, slot: u32) -> Option<&Arc<CapEntry>> {
+        self.catalog.capability(slot)
+    }
+}

@@ -1,0 +1,123 @@
+//! A model's own scale: how cosines of unrelated texts are distributed, from fixed pools of everyday requests and descriptions.
+//!
+//! Raw cosines of two models can't be compared; distances in units of a model's own spread can. The pools are ours, in both languages:
+//! requests of all kinds, descriptions of capabilities of all kinds, and talk that asks for nothing.
+//! Cost: a few hundred embeddings a model, once; their vectors are kept in the store like all others.
+
+use std::sync::Arc;
+
+/// A pool of fixed texts, one a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// Requests of all kinds.
+    pub requests: &'static str,
+    /// Descriptions of capabilities of all kinds.
+    pub descriptions: &'static str,
+    /// Small talk and questions about the world.
+    pub talk: &'static str,
+}
+
+/// Pools of Chinese and of English texts.
+pub const POOLS: [Pool; 2] = [
+    Pool {
+        requests: include_str!("pools/requests_zh.txt"),
+        descriptions: include_str!("pools/descriptions_zh.txt"),
+        talk: include_str!("pools/talk_zh.txt"),
+    },
+    Pool {
+        requests: include_str!("pools/requests_en.txt"),
+        descriptions: include_str!("pools/descriptions_en.txt"),
+        talk: include_str!("pools/talk_en.txt"),
+    },
+];
+
+/// What the pools say of one model.
+#[derive(Clone, Debug, Default)]
+pub struct Background {
+    /// Vectors of the requests.
+    pub requests: Vec<Arc<[f32]>>,
+    /// Vectors of the descriptions.
+    pub descriptions: Vec<Arc<[f32]>>,
+    /// Vectors of the talk.
+    pub talk: Vec<Arc<[f32]>>,
+    /// Mean cosine of a pool request to a pool description.
+    pub mean: f32,
+    /// Standard deviation of those cosines; never under 0.01.
+    pub spread: f32,
+    /// Mean vector of the requests.
+    pub request_centre: Vec<f32>,
+    /// Mean vector of the descriptions.
+    pub description_centre: Vec<f32>,
+}
+
+/// Requests of the pool that a hub is near to: so many of the nearest are averaged.
+const HUB_NEAREST: usize = 10;
+
+impl Background {
+    /// How near a capability stands to requests of all kinds: the mean of its [`HUB_NEAREST`] best cosines to the pool's requests, averaged over
+    /// its texts. A text that resembles everything resembles the right request for no reason.
+    pub fn hub(&self, texts: &[&[f32]]) -> f32 {
+        if texts.is_empty() || self.requests.is_empty() {
+            return self.mean;
+        }
+        let mut all: Vec<f32> = self
+            .requests
+            .iter()
+            .map(|r| texts.iter().map(|t| crate::kernel::dot::dot_f32(r, t)).sum::<f32>() / texts.len() as f32)
+            .collect();
+        let n = HUB_NEAREST.min(all.len());
+        all.sort_by(|a, b| b.total_cmp(a));
+        all.iter().take(n).sum::<f32>() / n as f32
+    }
+}
+
+fn centre(vectors: &[Arc<[f32]>]) -> Vec<f32> {
+    let Some(first) = vectors.first() else { return Vec::new() };
+    let mut sum = vec![0.0f32; first.len()];
+    for vector in vectors {
+        for (s, v) in sum.iter_mut().zip(vector.iter()) {
+            *s += v / vectors.len() as f32;
+        }
+    }
+    sum
+}
+
+/// Scale of a model from the vectors of the pools.
+pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk: Vec<Arc<[f32]>>) -> Background {
+    let (mut n, mut sum, mut squares) = (0.0f64, 0.0f64, 0.0f64);
+    for request in &requests {
+        for description in &descriptions {
+            let cosine = f64::from(crate::kernel::dot::dot_f32(request, description));
+            n += 1.0;
+            sum += cosine;
+            squares += cosine * cosine;
+        }
+    }
+    let mean = if n > 0.0 { sum / n } else { 0.0 };
+    let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
+    let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
+    Background { requests, descriptions, talk, mean: mean as f32, spread: (variance.sqrt() as f32).max(0.01), request_centre, description_centre }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_there_in_both_languages() {
+        for pool in POOLS {
+            for text in [pool.requests, pool.descriptions, pool.talk] {
+                let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+                assert!(lines.len() >= 50, "{} lines", lines.len());
+                let distinct: std::collections::BTreeSet<_> = lines.iter().collect();
+                assert_eq!(distinct.len(), lines.len(), "no line twice");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_pool_is_no_fault() {
+        let b = background(vec![], vec![], vec![]);
+        assert!(b.spread > 0.0 && b.mean == 0.0);
+    }
+}

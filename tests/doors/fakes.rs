@@ -1,0 +1,336 @@
+//! A node whose registry and matcher are toys, with real doors.
+
+use agent_reach::api::auth::Authenticator;
+use agent_reach::api::ports::{MatcherPort, RegistryPort, Resolved, StatusPort, Version};
+use agent_reach::api::service::{Parts, Service};
+use agent_reach::api::{self, Doors, pb};
+use agent_reach::clock::SystemClock;
+use agent_reach::config::{Config, Override};
+use agent_reach::error::{Code, Error};
+use agent_reach::tasks::Tasks;
+use agent_reach::types::decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Generations, Note, Term};
+use agent_reach::types::manifest::Manifest;
+use agent_reach::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
+use agent_reach::types::{AgentKey, Fault, Lang, Namespace, Principal, Probability};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{BoxStream, StreamExt};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the fakes saw and keep.
+#[derive(Default)]
+pub struct World {
+    pub agents: Mutex<BTreeMap<AgentKey, AgentState>>,
+    pub callers: Mutex<Vec<Principal>>,
+    pub resolving: Mutex<(usize, usize)>,
+}
+
+struct FakeRegistry(Arc<World>);
+struct FakeMatcher(Arc<World>);
+struct FakeStatus;
+
+fn hidden() -> Error {
+    Error::not_found("agent")
+}
+
+impl FakeRegistry {
+    fn change(&self, who: &Principal, agent: &AgentKey, change: impl FnOnce(&mut AgentState)) -> Result<AgentState, Error> {
+        let mut agents = self.0.agents.lock().unwrap();
+        let state = agents.get_mut(agent).filter(|_| who.owns(&agent.namespace)).ok_or_else(hidden)?;
+        change(state);
+        Ok(state.clone())
+    }
+}
+
+impl RegistryPort for FakeRegistry {
+    fn register<'a>(&'a self, who: &'a Principal, manifest: Value) -> BoxFuture<'a, Result<Registered, Error>> {
+        async move {
+            let manifest: Manifest = serde_json::from_value(manifest).map_err(|e| {
+                Error::invalid(vec![Fault::new("", "a manifest", e.to_string()), Fault::new("/x", "another", "so that there are two")])
+            })?;
+            let key = manifest.key();
+            if !who.owns(&key.namespace) {
+                return Err(Error::new(Code::Forbidden, "the namespace is another's"));
+            }
+            let capabilities = manifest.capabilities.len();
+            let state = AgentState {
+                manifest: Arc::new(manifest),
+                generation: 1,
+                content_hash: "ab".repeat(32),
+                registered_at_ms: 1_700_000_000_000,
+                status: "live",
+                lease_until_ms: Some(1_700_000_030_000),
+                load: None,
+                queue_length: None,
+                in_flight: None,
+            };
+            let changed = self.0.agents.lock().unwrap().insert(key.clone(), state).is_none();
+            let lint = vec![Fault::new("/capabilities/0", "a longer description", "say more")];
+            Ok(Registered { agent: key, generation: 1, content_hash: "ab".repeat(32), changed, capabilities, embedded: 3, lint })
+        }
+        .boxed()
+    }
+
+    fn heartbeat<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, beat: Heartbeat) -> BoxFuture<'a, Result<AgentState, Error>> {
+        let answer = self.change(who, agent, |s| {
+            (s.load, s.queue_length, s.in_flight) = (beat.load, beat.queue_length, beat.in_flight);
+        });
+        async move { answer }.boxed()
+    }
+
+    fn drain<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, draining: bool) -> BoxFuture<'a, Result<AgentState, Error>> {
+        let answer = self.change(who, agent, |s| s.status = if draining { "draining" } else { "live" });
+        async move { answer }.boxed()
+    }
+
+    fn deregister<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey) -> BoxFuture<'a, Result<(), Error>> {
+        let answer = self.change(who, agent, |_| {}).map(|_| drop(self.0.agents.lock().unwrap().remove(agent)));
+        async move { answer }.boxed()
+    }
+
+    fn get<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, version: Option<&'a str>) -> BoxFuture<'a, Result<AgentState, Error>> {
+        let found = self.0.agents.lock().unwrap().get(agent).cloned();
+        let fits = move |s: &AgentState| who.owns(&agent.namespace) && version.is_none_or(|v| v == s.manifest.agent_version);
+        async move { found.filter(fits).ok_or_else(hidden) }.boxed()
+    }
+
+    fn list<'a>(&'a self, who: &'a Principal, which: ListRequest) -> BoxFuture<'a, Result<AgentPage, Error>> {
+        let agents = self.0.agents.lock().unwrap();
+        let wanted = |k: &AgentKey| {
+            who.owns(&k.namespace)
+                && which.namespace.as_deref().is_none_or(|n| n == k.namespace.as_str())
+                && which.after.as_deref().is_none_or(|after| k.to_string().as_str() > after)
+        };
+        let limit = which.limit.unwrap_or(100) as usize;
+        let mut found: Vec<AgentState> = agents.iter().filter(|(k, _)| wanted(k)).map(|(_, s)| s.clone()).take(limit + 1).collect();
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = if more { found.last().map(|s| s.manifest.key().to_string()) } else { None };
+        async move { Ok(AgentPage { agents: found, next }) }.boxed()
+    }
+
+    fn watch(&self, _: &Principal) -> BoxStream<'static, RegistryEvent> {
+        let present: Vec<RegistryEvent> = self
+            .0
+            .agents
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|k| RegistryEvent { generation: 0, kind: "present", agent: Some(k.clone()) })
+            .collect();
+        futures::stream::iter(present).chain(futures::stream::pending()).boxed()
+    }
+}
+
+impl MatcherPort for FakeMatcher {
+    fn resolve<'a>(&'a self, who: &'a Principal, request: ResolveRequest) -> BoxFuture<'a, Result<Resolved, Error>> {
+        async move {
+            self.0.callers.lock().unwrap().push(who.clone());
+            {
+                let mut resolving = self.0.resolving.lock().unwrap();
+                resolving.0 += 1;
+                resolving.1 = resolving.1.max(resolving.0);
+            }
+            let _leave = Leave(self.0.clone());
+            match request.query.as_str() {
+                "panic" => panic!("sk-CANARY-panic is not for callers"),
+                "internal" => return Err(Error::internal("sk-CANARY-cause is not for callers")),
+                "slow" => tokio::time::sleep(Duration::from_secs(600)).await,
+                "busy" => return Err(Error::overloaded("the model has too much to do", Duration::from_millis(1500))),
+                "" if request.capability.is_none() => {
+                    return Err(Error::invalid_at("/query", "a text or a capability", "say what you want done"));
+                }
+                text if text.starts_with("wait ") => tokio::time::sleep(Duration::from_millis(text[5..].parse().unwrap())).await,
+                _ => {}
+            }
+            Ok(decide(&request))
+        }
+        .boxed()
+    }
+
+    fn resolve_batch<'a>(&'a self, who: &'a Principal, requests: Vec<ResolveRequest>) -> BoxFuture<'a, Vec<Result<Resolved, Error>>> {
+        async move {
+            let mut answers = Vec::new();
+            for request in requests {
+                answers.push(self.resolve(who, request).await);
+            }
+            answers
+        }
+        .boxed()
+    }
+}
+
+struct Leave(Arc<World>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.resolving.lock().unwrap().0 -= 1;
+    }
+}
+
+/// A decision that shows everything of the request, so that a door that loses something is found out.
+fn decide(request: &ResolveRequest) -> Resolved {
+    let key = |id: &str| AgentKey::local(Namespace::new("orders").unwrap(), id);
+    let candidate = |id: &str, probability: f32| Candidate {
+        agent: key(id),
+        agent_version: "1.4.0".into(),
+        capability: Arc::from(request.capability.as_deref().unwrap_or("refund_create")),
+        score: 0.1 + probability,
+        probability: Probability::new(probability),
+        under_floor: probability < 0.5,
+        found_by: vec!["dense".into(), "keyword".into()],
+        terms: vec![Term { name: "semantic".into(), weight: 0.5, value: probability }],
+        evidence: vec![Term { name: "cosine".into(), weight: 0.0, value: 0.7 }],
+    };
+    let kind = match request.query.as_str() {
+        "qwerty" => DecisionKind::None,
+        "which" => DecisionKind::Suggest,
+        _ => DecisionKind::Auto,
+    };
+    Resolved {
+        decision: Decision {
+            decision_id: "00112233445566778899aabbccddeeff".into(),
+            kind,
+            confidence: Probability::new(0.93),
+            margin: 0.41,
+            calibrated: false,
+            candidates: vec![candidate("order-desk", 0.93), candidate("returns", 0.1)],
+            dropped: vec![
+                Dropped {
+                    agent: key("night"),
+                    capability: Arc::from("refund_create"),
+                    similarity: 0.8,
+                    why: DropReason::Closed { opens: Some("09:00 Asia/Shanghai".into()) },
+                },
+                Dropped { agent: key("gone"), capability: Arc::from("refund_create"), similarity: 0.8, why: DropReason::LeaseExpired },
+            ],
+            reasons: vec![Note::new("echo", format!("{request:?}"))],
+            warnings: vec![Note::new("uncalibrated", "no thresholds for these models")],
+            preset: request.preset.clone().unwrap_or("balanced".into()),
+            generations: Generations { catalog: 7, models: vec![Arc::from("fake-zh")], policy: 1 },
+        },
+        lang: Lang::of(&request.query),
+        took_us: 1234,
+        notes: vec![Note::new("field_truncated", "the text was cut")],
+    }
+}
+
+impl StatusPort for FakeStatus {
+    fn ready(&self) -> BoxFuture<'_, Result<(), Error>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn version(&self) -> Version {
+        Version { version: "0.0.0".into(), catalog: 7, models: vec!["fake-zh".into()] }
+    }
+}
+
+/// A node with open doors; it ends with the test.
+pub struct Node {
+    pub doors: Doors,
+    pub world: Arc<World>,
+    pub tasks: Tasks,
+    pub http: reqwest::Client,
+}
+
+/// Starts a node with settings.
+pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
+    let mut overrides =
+        vec![Override::new("server.grpc_addr", "127.0.0.1:0", "test"), Override::new("server.http_addr", "127.0.0.1:0", "test")];
+    overrides.extend(settings.iter().map(|(k, v)| Override::new(k, *v, "test")));
+    let config = Config::parse(more, &overrides).unwrap();
+    let world = Arc::new(World::default());
+    let service = Service::new(Parts {
+        registry: Arc::new(FakeRegistry(world.clone())),
+        matcher: Arc::new(FakeMatcher(world.clone())),
+        status: Arc::new(FakeStatus),
+        auth: Authenticator::new(config.auth.clone()),
+        limits: config.server.limits.clone(),
+        clock: Arc::new(SystemClock),
+    });
+    let tasks = Tasks::new();
+    let doors = api::open(&service, &config.server, &tasks).await.unwrap();
+    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
+    Node { doors, world, tasks, http }
+}
+
+impl Node {
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.doors.http)
+    }
+
+    /// Posts text; status and JSON come back.
+    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
+        let response = self.http.post(self.url(path)).body(body).send().await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.bytes().await.unwrap();
+        (status, serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{path} answered {status}, no JSON: {e}: {bytes:?}")))
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        let response = self.http.get(self.url(path)).send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+    }
+
+    pub async fn channel(&self) -> tonic::transport::Channel {
+        tonic::transport::Endpoint::new(format!("http://{}", self.doors.grpc)).unwrap().connect().await.unwrap()
+    }
+
+    pub async fn matcher(&self) -> pb::matcher_client::MatcherClient<tonic::transport::Channel> {
+        pb::matcher_client::MatcherClient::new(self.channel().await).max_decoding_message_size(64 << 20)
+    }
+
+    pub async fn registry(&self) -> pb::registry_client::RegistryClient<tonic::transport::Channel> {
+        pb::registry_client::RegistryClient::new(self.channel().await).max_decoding_message_size(64 << 20)
+    }
+
+    /// That everything still works for others.
+    pub async fn still_serves(&self) {
+        let (status, answer) = self.post("/v1/resolve", r#"{"query":"我要退款"}"#).await;
+        assert_eq!((status, answer["decision"].as_str()), (200, Some("auto")), "{answer}");
+        let answer = self.matcher().await.resolve(pb::ResolveRequest { query: "我要退款".into(), ..Default::default() }).await.unwrap();
+        assert_eq!(answer.into_inner().decision, "auto");
+    }
+}
+
+/// Runs the binary with arguments: exit code, standard output, standard error.
+pub async fn reach(node: &Node, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_reach"));
+    command.args(arguments).env("REACH_SERVER", node.url("")).env_remove("REACH_TOKEN").env_remove("REACH_CONFIG");
+    let output = command.output().await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A manifest that uses every field.
+pub fn full_manifest() -> Value {
+    serde_json::json!({
+        "domain": "local", "namespace": "hr/payroll", "agent_id": "desk-1", "agent_version": "1.4.0", "owner": "orders-team",
+        "contact": "orders@example.com", "description": {"zh": "订单台", "en": "order desk"},
+        "endpoints": [{"protocol": "http", "address": "http://127.0.0.1:9001/invoke", "weight": 100}, {"protocol": "pull", "weight": 1}],
+        "health_check": {"address": "http://127.0.0.1:9001/health", "interval": "30s"},
+        "ttl": "30s", "max_queue_depth": 1000, "concurrency": 5, "timeouts": {"connect": "2s", "processing": "1m"},
+        "retry": {"max_attempts": 5, "base": "200ms", "max": "5s", "jitter": 0.25},
+        "notification_endpoint": "http://127.0.0.1:9001/notify",
+        "attributes": {"gold": true, "languages": ["zh", "en"], "tier": "gold", "weight": 1.5},
+        "visible_to": ["finance"], "tags": ["order"],
+        "capabilities": [{
+            "intent": "refund_create", "aliases": ["create_refund", "退款申请"], "description": {"zh": "退款", "en": "refund"},
+            "examples": ["我要退款", "refund my order"], "tags": ["refund"],
+            "input_schema": {"type": "object", "properties": {"order_id": {"type": "integer", "maximum": 9007199254740993u64}}},
+            "output_schema": "schema://orders/refund.json",
+            "rate_limit": {"per_second": 50.5, "burst": 100}, "cost": 0.02, "latency_hint": "800ms",
+            "hours": {"time_zone": "Asia/Shanghai", "windows": [{"days": ["mon", "sun"], "from": "09:00", "to": "18:00"}]},
+            "regions": ["cn-*"], "scopes": ["refund:write"], "idempotent": true,
+            "state_machine": {"processing": ["PENDING"], "retryable": ["BUSY"], "failed": ["REFUSED"]}, "compensate": "refund_cancel"
+        }]
+    })
+}
+
+/// What a message is as JSON text: numbers as they are written, not as they are held.
+pub fn as_json<T: serde::Serialize>(message: &T) -> Value {
+    serde_json::from_str(&serde_json::to_string(message).unwrap()).unwrap()
+}

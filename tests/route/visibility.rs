@@ -1,0 +1,88 @@
+//! Namespaces are a boundary: in candidates, reasons, scores, lists and errors.
+
+use crate::harness::*;
+use agent_reach::types::Principal;
+use agent_reach::types::request::{ListRequest, ResolveRequest};
+use serde_json::json;
+
+/// I5: exact segments, never prefixes.
+#[tokio::test]
+async fn prefixes_see_nothing() {
+    let w = world().await;
+    for namespace in ["acme", "acme-corp", "acme/x"] {
+        w.register(agent(namespace, "bot", &[("send_invoice", "send an invoice to a customer")])).await;
+    }
+    for namespace in ["acme", "acme-corp", "acme/x"] {
+        let who = member(&[namespace], &[]);
+        let d = w.resolve(&who, ResolveRequest { query: "send_invoice".into(), ..asking() }).await.unwrap().decision;
+        assert_eq!(d.candidates.iter().map(|c| c.agent.namespace.as_str()).collect::<Vec<_>>(), [namespace]);
+        let page = w.ingest.list(&who, &ListRequest::default()).unwrap();
+        assert_eq!(page.agents.len(), 1);
+    }
+}
+
+/// F4, I3: the filter is inside the search: ten thousand nearer strangers leave my one capability findable.
+#[tokio::test]
+async fn strangers_do_not_starve_a_small_namespace() {
+    let w = world().await;
+    let names: Vec<String> = (0..400).map(|i| format!("translate_letter_{i}")).collect();
+    let rows: Vec<(&str, &str)> = names.iter().map(|n| (n.as_str(), "translate this letter into French please")).collect();
+    for i in 0..5 {
+        w.register(agent("big", &format!("a{i}"), &rows)).await;
+    }
+    w.register(agent("small", "mine", &[("translate_post", "translates letters")])).await;
+    let d = w.resolve(&member(&["small"], &[]), ResolveRequest { query: "translate this letter into French".into(), ..asking() }).await.unwrap().decision;
+    assert_eq!(d.candidates.iter().map(|c| &*c.agent.agent_id).collect::<Vec<_>>(), ["mine"]);
+}
+
+/// I4, THREATS 16: what others register changes not one bit of my scores, and their agents don't exist for me.
+#[tokio::test]
+async fn strangers_leave_no_trace() {
+    let w = world().await;
+    w.register(agent("a", "desk", &[("refund_create", "give money of an order back"), ("order_status", "tell where an order is")])).await;
+    let me = member(&["a"], &[]);
+    let ask = || async {
+        let mut d = w.resolve(&me, ResolveRequest { query: "where is my order, I want my money back".into(), ..asking() }).await.unwrap().decision;
+        d.decision_id.clear();
+        d.generations = Default::default();
+        d
+    };
+    let before = ask().await;
+    for i in 0..30 {
+        w.register(agent("b", &format!("x{i}"), &[("order_money", "order order money money back where status refund")])).await;
+    }
+    assert_eq!(ask().await, before);
+    let hidden = w.ingest.get(&me, &key("b", "x1"), None).await.unwrap_err();
+    let absent = w.ingest.get(&me, &key("b", "nobody"), None).await.unwrap_err();
+    assert_eq!((hidden.code, hidden.message), (absent.code, absent.message));
+    let e = w.ingest.register(&me, &agent("b", "mine", &[("steal_it", "take what is not mine")])).await.unwrap_err();
+    assert_eq!(e.code.as_str(), "forbidden");
+    assert_eq!(w.ingest.deregister(&me, &key("b", "x1")).await.unwrap_err().code.as_str(), "not_found");
+}
+
+/// A grant opens an agent to another namespace, and only to that one.
+#[tokio::test]
+async fn grants_open_exactly_one_door() {
+    let w = world().await;
+    let mut shared = agent("hr/payroll", "clerk", &[("salary_slip", "show the salary slip of a month")]);
+    shared["visible_to"] = json!(["finance"]);
+    w.register(shared).await;
+    let sees = |ns: &'static str| {
+        let w = &w;
+        async move { !w.resolve(&member(&[ns], &[]), ResolveRequest { query: "salary_slip".into(), ..asking() }).await.unwrap().decision.candidates.is_empty() }
+    };
+    assert!(sees("finance").await && sees("hr/payroll").await && !sees("hr").await && !sees("sales").await);
+}
+
+/// A registered id stays with its owner, also after it was removed.
+#[tokio::test]
+async fn ids_never_pass_to_another_owner() {
+    let w = world().await;
+    let anna = Principal { caller: "anna".into(), ..member(&["a"], &[]) };
+    let ben = Principal { caller: "ben".into(), ..member(&["a"], &[]) };
+    w.ingest.register(&anna, &agent("a", "bot", &[("send_mail", "send a mail")])).await.unwrap();
+    assert_eq!(w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(), "conflict");
+    w.ingest.deregister(&anna, &key("a", "bot")).await.unwrap();
+    assert_eq!(w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(), "conflict");
+    w.ingest.register(&anna, &agent("a", "bot", &[("send_mail", "send a mail again")])).await.unwrap();
+}
