@@ -16,7 +16,11 @@ fn lines() -> BTreeSet<String> {
     for file in set.file.iter().filter(|f| f.package() == "agentreach.v1") {
         for message in &file.message_type {
             for field in &message.field {
-                let kind = if field.type_name().is_empty() { format!("{:?}", field.r#type()).to_lowercase() } else { field.type_name().to_string() };
+                let kind = if field.type_name().is_empty() {
+                    format!("{:?}", field.r#type()).to_lowercase()
+                } else {
+                    field.type_name().to_string()
+                };
                 let label = match (field.label() == prost_types::field_descriptor_proto::Label::Repeated, field.proto3_optional()) {
                     (true, _) => "repeated ",
                     (false, true) => "optional ",
@@ -46,7 +50,8 @@ fn lines() -> BTreeSet<String> {
 #[test]
 fn the_wire_format_only_grows() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CONTRACT);
-    let written: BTreeSet<String> = fs::read_to_string(path).unwrap().lines().filter(|l| !l.starts_with('#') && !l.is_empty()).map(str::to_string).collect();
+    let written: BTreeSet<String> =
+        fs::read_to_string(path).unwrap().lines().filter(|l| !l.starts_with('#') && !l.is_empty()).map(str::to_string).collect();
     let now = lines();
     let lost: Vec<_> = written.difference(&now).collect();
     let new: Vec<_> = now.difference(&written).collect();

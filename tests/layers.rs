@@ -56,7 +56,9 @@ fn crate_uses(text: &str) -> Vec<String> {
                     '}' => depth -= 1,
                     _ => {}
                 }
-                if depth == 0 { name.push(c) }
+                if depth == 0 {
+                    name.push(c)
+                }
             }
             found.extend(name.split(',').map(|n| n.trim().split("::").next().unwrap_or("").trim().to_string()).filter(|n| !n.is_empty()));
         } else {

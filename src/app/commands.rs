@@ -36,7 +36,8 @@ impl Bars {
     fn bar(&self, key: String, total: Option<u64>) -> ProgressBar {
         let mut bars = self.bars.lock();
         let bar = bars.entry(key.clone()).or_insert_with(|| {
-            let style = ProgressStyle::with_template("{msg:40!} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template("{msg:40!} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             self.all.add(ProgressBar::new(0).with_style(style).with_message(key))
         });
         if let Some(total) = total {
@@ -85,7 +86,13 @@ pub async fn models(config: Config, command: &ModelsCommand, out: &Out) -> Resul
                 } else {
                     let here = if listed.cached { from.unwrap_or_else(|| "here".into()) } else { "not here".into() };
                     let active = if settings.names.contains(&spec.name) { "*" } else { " " };
-                    out.line(&format!("{active} {:22} {:5} {:5} dims  {:5} tokens  {here}", spec.name, spec.lang.as_str(), spec.dim, spec.max_tokens))?;
+                    out.line(&format!(
+                        "{active} {:22} {:5} {:5} dims  {:5} tokens  {here}",
+                        spec.name,
+                        spec.lang.as_str(),
+                        spec.dim,
+                        spec.max_tokens
+                    ))?;
                 }
             }
             Ok(Exit::Ok)
@@ -112,7 +119,11 @@ pub async fn models(config: Config, command: &ModelsCommand, out: &Out) -> Resul
             let (path, name) = (path.clone(), name.clone());
             let bars = Bars::new();
             let name = blocking(move || Ok(fetcher.import(&path, name.as_deref(), &bars)?)).await?;
-            if as_json { out.json(&json!({"name": name}))? } else { out.line(&name)? }
+            if as_json {
+                out.json(&json!({"name": name}))?
+            } else {
+                out.line(&name)?
+            }
             Ok(Exit::Ok)
         }
         ModelsCommand::Verify { names } => {
@@ -121,7 +132,9 @@ pub async fn models(config: Config, command: &ModelsCommand, out: &Out) -> Resul
             } else {
                 names.clone()
             };
-            let states = blocking(move || names.into_iter().map(|n| Ok((n.clone(), fetcher.verify(&n)?))).collect::<Result<Vec<_>, Error>>()).await?;
+            let states =
+                blocking(move || names.into_iter().map(|n| Ok((n.clone(), fetcher.verify(&n)?))).collect::<Result<Vec<_>, Error>>())
+                    .await?;
             let mut sound = true;
             for (name, state) in states {
                 let (ok, words) = match state {
@@ -130,7 +143,11 @@ pub async fn models(config: Config, command: &ModelsCommand, out: &Out) -> Resul
                     State::Damaged { file, why } => (false, format!("damaged: {}: {why}", file.display())),
                 };
                 sound &= ok;
-                if as_json { out.json(&json!({"name": name, "sound": ok, "state": words}))? } else { out.line(&format!("{name}: {words}"))? }
+                if as_json {
+                    out.json(&json!({"name": name, "sound": ok, "state": words}))?
+                } else {
+                    out.line(&format!("{name}: {words}"))?
+                }
             }
             Ok(if sound { Exit::Ok } else { Exit::Negative })
         }
@@ -142,7 +159,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 }
 
 fn time(text: Option<&String>, name: &str) -> Result<Option<i64>, Failure> {
-    text.map(|t| t.parse::<jiff::Timestamp>().map(|t| t.as_millisecond()).map_err(|_| Failure::words(format!("--{name} {t}: write an RFC 3339 time such as 2026-11-29T09:30:00Z")))).transpose()
+    text.map(|t| {
+        t.parse::<jiff::Timestamp>()
+            .map(|t| t.as_millisecond())
+            .map_err(|_| Failure::words(format!("--{name} {t}: write an RFC 3339 time such as 2026-11-29T09:30:00Z")))
+    })
+    .transpose()
 }
 
 /// `reach log export`
@@ -153,7 +175,9 @@ pub async fn log(config: Config, command: &LogCommand, out: &Out) -> Result<Exit
     let dir = config.data.dir.clone();
     let store = Store::open(&dir, Durability::Full).map_err(Error::from)?;
     let mut file = match &which.out {
-        Some(path) => Some(std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?)),
+        Some(path) => {
+            Some(std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?))
+        }
         None => None,
     };
     let mut count = 0usize;

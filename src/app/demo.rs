@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What is asked: Chinese, English, and something that nobody here does.
-const QUESTIONS: [&str; 3] = ["上周买的鞋子尺码不合适，想换大一号的", "where is my parcel, it has not moved for three days", "what is the capital of Iceland?"];
+const QUESTIONS: [&str; 3] =
+    ["上周买的鞋子尺码不合适，想换大一号的", "where is my parcel, it has not moved for three days", "what is the capital of Iceland?"];
 
 /// The fleet travels with the program, so that the demonstration runs from any folder.
 const FLEET: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/fleet.rs"));
@@ -53,6 +54,9 @@ pub async fn run(parts: &Parts, service: &Arc<Service>, doors: &Doors, out: &Out
         out.line(&format!("\n> {question}\n{}", answer(&response, false, out.terminal)))?;
     }
     out.line("")?;
-    say(&format!("ask for yourself: reach resolve \"…\" --server http://{}   (or POST {{\"query\": \"…\"}} to http://{}/v1/resolve)", doors.http, doors.http));
+    say(&format!(
+        "ask for yourself: reach resolve \"…\" --server http://{}   (or POST {{\"query\": \"…\"}} to http://{}/v1/resolve)",
+        doors.http, doors.http
+    ));
     Ok(())
 }

@@ -39,11 +39,18 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     for (agent, error) in bench.batch.refused.iter().take(5) {
         say(&format!("warning: {agent} is left out: {error}"));
     }
-    say(&format!("{} capabilities of {} agents, {} texts embedded; {} queries", bench.batch.capabilities, bench.batch.agents, bench.batch.embedded, labelled.len()));
+    say(&format!(
+        "{} capabilities of {} agents, {} texts embedded; {} queries",
+        bench.batch.capabilities,
+        bench.batch.agents,
+        bench.batch.embedded,
+        labelled.len()
+    ));
     let bar = indicatif::ProgressBar::new(labelled.len() as u64);
     let mut features = match &args.features {
         Some(path) => {
-            let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?);
+            let mut file =
+                std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?);
             writeln!(file, "{}", dump::head()).map_err(Failure::Io)?;
             Some(file)
         }

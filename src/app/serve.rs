@@ -25,7 +25,12 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
     for (model, ms) in &parts.embed_ms {
         tracing::info!(%model, ms_a_text = format!("{ms:.1}"), threads = parts.models.stats().worker.threads, "model loaded");
     }
-    tracing::info!(agents = parts.loaded.agents, capabilities = parts.loaded.capabilities, pending = parts.loaded.pending, "registry loaded");
+    tracing::info!(
+        agents = parts.loaded.agents,
+        capabilities = parts.loaded.capabilities,
+        pending = parts.loaded.pending,
+        "registry loaded"
+    );
     let service = parts.service();
     let doors = api::open(&service, &parts.config.server, &parts.tasks).await?;
     background(&parts);
@@ -52,7 +57,9 @@ fn refuse_open_address(config: &Config) -> Result<(), Error> {
         if !addr.ip().is_loopback() && !server.insecure_bind {
             return Err(Error::new(
                 Code::FailedPrecondition,
-                format!("{name} = {addr} can be reached from other machines, without encryption; bind a loopback address, or say --insecure-bind"),
+                format!(
+                    "{name} = {addr} can be reached from other machines, without encryption; bind a loopback address, or say --insecure-bind"
+                ),
             ));
         }
     }
@@ -146,4 +153,3 @@ async fn wait_for_signal() {
         std::future::pending::<()>().await;
     }
 }
-

@@ -293,7 +293,10 @@ fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 fn show_bytes(n: u64) -> String {
-    UNITS.iter().find(|(_, unit)| n >= *unit && n.is_multiple_of(*unit)).map_or(n.to_string(), |(name, unit)| format!("{} {name}", n / unit))
+    UNITS
+        .iter()
+        .find(|(_, unit)| n >= *unit && n.is_multiple_of(*unit))
+        .map_or(n.to_string(), |(name, unit)| format!("{} {name}", n / unit))
 }
 
 #[cfg(test)]

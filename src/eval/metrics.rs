@@ -179,8 +179,12 @@ mod tests {
 
     #[test]
     fn out_of_scope_auto_is_wrong() {
-        let d = decisions(&[j(Auto, true, true, 0.9), j(Auto, false, false, 0.9), j(Nobody, false, false, 0.1), j(Suggest, true, true, 0.5)]);
-        assert_eq!((d.auto_precision, d.out_of_scope_auto, d.out_of_scope_none, d.suggest_holds), (Some(0.5), Some(0.5), Some(0.5), Some(1.0)));
+        let d =
+            decisions(&[j(Auto, true, true, 0.9), j(Auto, false, false, 0.9), j(Nobody, false, false, 0.1), j(Suggest, true, true, 0.5)]);
+        assert_eq!(
+            (d.auto_precision, d.out_of_scope_auto, d.out_of_scope_none, d.suggest_holds),
+            (Some(0.5), Some(0.5), Some(0.5), Some(1.0))
+        );
         assert_eq!(d.in_scope_none, Some(0.0));
     }
 

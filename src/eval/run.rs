@@ -147,7 +147,12 @@ impl Bench {
             policy,
             dense: DenseConfig::default(),
             words: LexConfig::default(),
-            config: IngestConfig { rules: Rules { long: Long::Cut, ..Rules::default() }, lenient_schemas: true, lint: false, agents_per_owner: 0 },
+            config: IngestConfig {
+                rules: Rules { long: Long::Cut, ..Rules::default() },
+                lenient_schemas: true,
+                lint: false,
+                agents_per_owner: 0,
+            },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
@@ -264,7 +269,11 @@ pub async fn run(bench: &Bench, models: &Models, config: &RunConfig, mut each: i
         ece: metrics::ece(&judged),
         brier: metrics::brier(&judged),
         auroc: metrics::auroc(&judged),
-        latency_ms: Latency { p50: metrics::quantile(&took, 0.5), p95: metrics::quantile(&took, 0.95), p99: metrics::quantile(&took, 0.99) },
+        latency_ms: Latency {
+            p50: metrics::quantile(&took, 0.5),
+            p95: metrics::quantile(&took, 0.95),
+            p99: metrics::quantile(&took, 0.99),
+        },
         route_ms_p50: metrics::quantile(&route, 0.5),
         models: models.fingerprints().iter().map(ToString::to_string).collect(),
         agents: bench.batch.agents,

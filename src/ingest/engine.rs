@@ -34,8 +34,12 @@ impl ArmWriter {
             self.hubs.remove(slot);
         }
         for doc in &added {
-            let texts: Vec<&[f32]> =
-                doc.vectors.iter().filter(|(role, _)| matches!(role, Role::Name | Role::Description | Role::Both)).map(|(_, v)| &**v).collect();
+            let texts: Vec<&[f32]> = doc
+                .vectors
+                .iter()
+                .filter(|(role, _)| matches!(role, Role::Name | Role::Description | Role::Both))
+                .map(|(_, v)| &**v)
+                .collect();
             self.hubs.insert(doc.slot, self.background.hub(&texts));
         }
         self.index.apply(removed, added);
@@ -94,20 +98,30 @@ impl Engine {
         let words = delta
             .added
             .iter()
-            .map(|cap| LexDoc { slot: cap.slot, class: cap.class, fields: texts::fields(&cap.agent.manifest, cap.capability(), &cap.schema_words()) })
+            .map(|cap| LexDoc {
+                slot: cap.slot,
+                class: cap.class,
+                fields: texts::fields(&cap.agent.manifest, cap.capability(), &cap.schema_words()),
+            })
             .collect();
         self.words.apply(&delta.removed, words);
         let names = delta
             .added
             .iter()
-            .map(|cap| NameDoc { slot: cap.slot, class: cap.class, name: cap.capability().intent.to_string(), aliases: cap.capability().aliases.clone() })
+            .map(|cap| NameDoc {
+                slot: cap.slot,
+                class: cap.class,
+                name: cap.capability().intent.to_string(),
+                aliases: cap.capability().aliases.clone(),
+            })
             .collect();
         self.names.apply(&delta.removed, names);
     }
 
     /// Adds the vectors of capabilities that were pending.
     pub fn fill(&mut self, slots: &[u32], by_arm: &[ByText]) {
-        let caps: Vec<Arc<CapEntry>> = slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
+        let caps: Vec<Arc<CapEntry>> =
+            slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
         for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
             arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect());
         }
@@ -126,8 +140,11 @@ impl Engine {
 
     /// Publishes the current state. Returns the generation of the View.
     pub fn publish(&self) -> u64 {
-        let arms: Vec<Arm> =
-            self.arms.iter().map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone(), hubs: a.hubs.clone() }).collect();
+        let arms: Vec<Arm> = self
+            .arms
+            .iter()
+            .map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone(), hubs: a.hubs.clone() })
+            .collect();
         let (catalog, words, names, pending) = (self.catalog.clone(), self.words.snapshot(), self.names.snapshot(), self.pending.len());
         self.views.update(|old| View {
             catalog: catalog.clone(),

@@ -5,9 +5,9 @@
 
 use crate::catalog::lint::{Facts, lint};
 use crate::index::dense::Role;
+use crate::types::Principal;
 use crate::types::fault::Fault;
 use crate::types::manifest::Manifest;
-use crate::types::Principal;
 use crate::view::View;
 
 /// Capabilities of one registration that are compared with their neighbours.
@@ -42,7 +42,11 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                     let index = examples;
                     examples += 1;
                     // against the other capabilities' texts and this one's own description, not the example itself
-                    let own = vectors.iter().filter(|(r, _)| *r == Role::Both).map(|(_, v)| crate::kernel::dot::dot_f32(v, vector)).fold(-1.0, f32::max);
+                    let own = vectors
+                        .iter()
+                        .filter(|(r, _)| *r == Role::Both)
+                        .map(|(_, v)| crate::kernel::dot::dot_f32(v, vector))
+                        .fold(-1.0, f32::max);
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
                     if let Some((near, _)) = best.first().filter(|(_, cosine)| *cosine > own + 0.02) {
                         fact.strayed.push((index, name_of(*near)));

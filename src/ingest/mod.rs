@@ -85,7 +85,17 @@ impl Ingest {
         config: IngestConfig,
     ) -> Self {
         let live = Arc::new(Mutex::new(LiveTable::new(Protection::default())));
-        Self { store, models, schemas, clock, views, engine: tokio::sync::Mutex::new(engine), live, events: broadcast::channel(EVENTS).0, config }
+        Self {
+            store,
+            models,
+            schemas,
+            clock,
+            views,
+            engine: tokio::sync::Mutex::new(engine),
+            live,
+            events: broadcast::channel(EVENTS).0,
+            config,
+        }
     }
 
     /// The table of live state, for those that report outcomes.

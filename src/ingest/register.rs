@@ -4,8 +4,8 @@ use super::engine::pieces_of;
 use super::vectors::{ByText, vectors};
 use super::{Ingest, lint};
 use crate::catalog::{CapEntry, Delta, check_schemas};
-use crate::embed::worker::WorkClass;
 use crate::embed::models::ArmId;
+use crate::embed::worker::WorkClass;
 use crate::error::{Code, Error};
 use crate::store::Registration;
 use crate::types::fault::Fault;
@@ -215,7 +215,8 @@ impl Ingest {
 fn keep_schemas_as_words(manifest: &mut Manifest, schemas: &crate::catalog::schema::Schemas) {
     for capability in &mut manifest.capabilities {
         for schema in [&mut capability.input_schema, &mut capability.output_schema] {
-            let usable = schema.as_ref().is_some_and(|s| schemas.resolve(s).is_ok_and(|s| crate::catalog::schema::CompiledSchema::new(&s).is_ok()));
+            let usable =
+                schema.as_ref().is_some_and(|s| schemas.resolve(s).is_ok_and(|s| crate::catalog::schema::CompiledSchema::new(&s).is_ok()));
             if !usable {
                 // an object without types keeps names and descriptions and accepts everything
                 *schema = schema.take().map(|s| Arc::new(crate::ingest::texts::untyped(&s, 0)));

@@ -119,7 +119,8 @@ impl Ingest {
     pub async fn get(&self, who: &Principal, key: &AgentKey, version: Option<&str>) -> Result<AgentState, Error> {
         let record = self.seen(who, key)?;
         let mut state = self.state(&record);
-        let Some(version) = version.filter(|v| !v.is_empty() && *v != state.content_hash && *v != record.entry.manifest.agent_version) else {
+        let Some(version) = version.filter(|v| !v.is_empty() && *v != state.content_hash && *v != record.entry.manifest.agent_version)
+        else {
             return Ok(state);
         };
         let (store, key, version) = (self.store.clone(), key.clone(), version.to_string());
@@ -169,9 +170,7 @@ impl Ingest {
             let tags = || manifest.tags.iter().chain(manifest.capabilities.iter().flat_map(|c| &c.tags));
             namespace.is_none_or(|n| manifest.namespace.as_str() == n)
                 && tag.as_ref().is_none_or(|t| tags().any(|have| fold_name(have) == *t))
-                && capability
-                    .as_ref()
-                    .is_none_or(|c| record.slots.iter().filter_map(|s| view.cap(*s)).any(|cap| cap.is_called(c)))
+                && capability.as_ref().is_none_or(|c| record.slots.iter().filter_map(|s| view.cap(*s)).any(|cap| cap.is_called(c)))
         };
         for record in view.catalog.page(who, after.as_ref()).filter(fits) {
             if page.agents.len() == limit as usize {

@@ -3,8 +3,8 @@
 //! In: texts and an arm. Out: a vector a distinct text, and how many had to be computed. Keys are (model fingerprint, exact text).
 //! Cost: one read of the store for all texts; one embedding a new text, in chunks that leave room for queries.
 
-use crate::embed::worker::WorkClass;
 use crate::embed::models::{ArmId, Models};
+use crate::embed::worker::WorkClass;
 use crate::error::Error;
 use crate::store::{Store, StoredVector};
 use crate::types::hash::ContentHash;
@@ -44,7 +44,13 @@ pub fn known(store: &Store, fingerprint: &str, dim: usize, texts: &[Arc<str>]) -
 }
 
 /// Vectors of all `texts`; computes and keeps what is missing. Returns them and the number of embeddings computed.
-pub async fn vectors(store: &Arc<Store>, models: &Models, arm: ArmId, texts: &[Arc<str>], class: WorkClass) -> Result<(ByText, usize), Error> {
+pub async fn vectors(
+    store: &Arc<Store>,
+    models: &Models,
+    arm: ArmId,
+    texts: &[Arc<str>],
+    class: WorkClass,
+) -> Result<(ByText, usize), Error> {
     let Some(info) = models.info(arm).cloned() else { return Err(Error::internal(format!("there is no arm {}", arm.0))) };
     let (store_, fingerprint, dim, wanted) = (store.clone(), info.fingerprint.clone(), info.dim, texts.to_vec());
     let known = tokio::task::spawn_blocking(move || known(&store_, &fingerprint, dim, &wanted)).await.map_err(Error::internal)??;

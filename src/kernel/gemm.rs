@@ -5,9 +5,9 @@
 //! and while a panel is used the next one is fetched: weights stream through once. Cost: `rows · outputs · inputs` multiply-adds, up to 128 a cycle.
 
 use super::Kernel;
+use super::aligned::LINE;
 use super::panel::{PANEL, Weights};
 use super::quant::Activations;
-use super::aligned::LINE;
 use std::ops::Range;
 
 /// Where a block of rows meets a panel.

@@ -1,8 +1,8 @@
 //! The product's micro-kernel in plain Rust: the twin that the others are compared with.
 
+use super::aligned::LINE;
 use super::gemm::Tile;
 use super::panel::PANEL;
-use super::aligned::LINE;
 
 /// Rows in a block.
 pub(super) const MAX_ROWS: usize = 4;

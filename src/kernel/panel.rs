@@ -63,7 +63,11 @@ impl Weights {
 
     /// From bytes that were packed before ([`Weights::packed`]); `None` when the lengths don't fit.
     pub fn from_packed(outputs: usize, inputs: usize, data: Aligned, scale: &[f32], bias: &[f32]) -> Option<Self> {
-        let fits = outputs > 0 && inputs > 0 && scale.len() == outputs && bias.len() == outputs && data.bytes().len() == packed_bytes(outputs, inputs);
+        let fits = outputs > 0
+            && inputs > 0
+            && scale.len() == outputs
+            && bias.len() == outputs
+            && data.bytes().len() == packed_bytes(outputs, inputs);
         fits.then(|| Self::assemble(outputs, inputs, data, scale, bias))
     }
 

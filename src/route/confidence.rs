@@ -16,15 +16,74 @@ use std::sync::LazyLock;
 
 /// Features taken over from the best candidate's row.
 const OF_TOP: &[&str] = &[
-    "pool_mean", "pool_dense", "over_pool", "absolute", "bm25", "covered", "cov_name", "cov_description", "cov_example", "name_covered", "name_run", "name_grams", "grams",
-    "rank_dense", "rank_words", "gap_dense", "z_dense", "z_mean", "z_bm25", "q_words", "q_known", "q_covered", "q_margin_dense", "q_margin_words", "q_fleet", "q_examples", "q_schema", "q_agree",
+    "pool_mean",
+    "pool_dense",
+    "over_pool",
+    "absolute",
+    "bm25",
+    "covered",
+    "cov_name",
+    "cov_description",
+    "cov_example",
+    "name_covered",
+    "name_run",
+    "name_grams",
+    "grams",
+    "rank_dense",
+    "rank_words",
+    "gap_dense",
+    "z_dense",
+    "z_mean",
+    "z_bm25",
+    "q_words",
+    "q_known",
+    "q_covered",
+    "q_margin_dense",
+    "q_margin_words",
+    "q_fleet",
+    "q_examples",
+    "q_schema",
+    "q_agree",
 ];
 
 /// Names of the features of a confidence, in order.
 pub const NAMES: &[&str] = &[
-    "pool_mean", "pool_dense", "over_pool", "absolute", "bm25", "covered", "cov_name", "cov_description", "cov_example", "name_covered", "name_run", "name_grams", "grams",
-    "rank_dense", "rank_words", "gap_dense", "z_dense", "z_mean", "z_bm25", "q_words", "q_known", "q_covered", "q_margin_dense", "q_margin_words", "q_fleet", "q_examples", "q_schema", "q_agree",
-    "fused", "lead", "share_1", "share_2", "share_3", "entropy", "talk", "fleet_z",
+    "pool_mean",
+    "pool_dense",
+    "over_pool",
+    "absolute",
+    "bm25",
+    "covered",
+    "cov_name",
+    "cov_description",
+    "cov_example",
+    "name_covered",
+    "name_run",
+    "name_grams",
+    "grams",
+    "rank_dense",
+    "rank_words",
+    "gap_dense",
+    "z_dense",
+    "z_mean",
+    "z_bm25",
+    "q_words",
+    "q_known",
+    "q_covered",
+    "q_margin_dense",
+    "q_margin_words",
+    "q_fleet",
+    "q_examples",
+    "q_schema",
+    "q_agree",
+    "fused",
+    "lead",
+    "share_1",
+    "share_2",
+    "share_3",
+    "entropy",
+    "talk",
+    "fleet_z",
 ];
 
 /// Both heads, the models they were fitted for, and the operating point.
@@ -61,7 +120,8 @@ pub fn shipped_point() -> OperatingPoint {
 /// its own accuracy test.
 pub fn covers(view: &View, recall: &Recall) -> bool {
     SHIPPED.as_ref().is_some_and(|c| {
-        !recall.arms.is_empty() && recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).all(|a| c.models.iter().any(|m| **m == *a.model.name))
+        !recall.arms.is_empty()
+            && recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).all(|a| c.models.iter().any(|m| **m == *a.model.name))
     })
 }
 
@@ -78,7 +138,14 @@ pub struct Confidence {
 
 /// Features of the confidence. `order` = places of the rows, best first; `capability` tells rows of one capability apart from others, so that
 /// several agents offering the same thing are no doubt about which thing it is.
-pub fn features(recall: &Recall, view: &View, rows: &[[f32; features::COUNT]], fused: &[f32], order: &[usize], capability: impl Fn(usize) -> u64) -> Vec<f32> {
+pub fn features(
+    recall: &Recall,
+    view: &View,
+    rows: &[[f32; features::COUNT]],
+    fused: &[f32],
+    order: &[usize],
+    capability: impl Fn(usize) -> u64,
+) -> Vec<f32> {
     let Some(top) = order.first().and_then(|i| rows.get(*i)) else { return vec![0.0; NAMES.len()] };
     let mut out: Vec<f32> = OF_TOP.iter().map(|n| features::index(n).and_then(|i| top.get(i)).copied().unwrap_or(0.0)).collect();
     // one score a capability: its best agent's
@@ -96,7 +163,11 @@ pub fn features(recall: &Recall, view: &View, rows: &[[f32; features::COUNT]], f
     let entropy: f32 = p.iter().filter(|p| **p > 1e-9).map(|p| -p * p.ln()).sum();
     let best_arm = recall.arms.iter().find(|a| !a.cross).or(recall.arms.first());
     let (talk, fleet_z) = best_arm.and_then(|used| view.arms.get(used.arm).map(|arm| (used, arm))).map_or((0.0, 0.0), |(used, arm)| {
-        let dense = order.first().and_then(|i| recall.found.get(*i)).and_then(|f| f.dense.iter().flatten().next()).map_or(used.fleet.0, |e| e.dense);
+        let dense = order
+            .first()
+            .and_then(|i| recall.found.get(*i))
+            .and_then(|f| f.dense.iter().flatten().next())
+            .map_or(used.fleet.0, |e| e.dense);
         let z = if used.fleet.1 > 1e-4 { (dense - used.fleet.0) / used.fleet.1 } else { 0.0 };
         (((dense - used.talk) / arm.background.spread).clamp(-8.0, 8.0), z.clamp(-4.0, 12.0))
     });

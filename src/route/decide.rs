@@ -72,7 +72,8 @@ fn candidate(r: &Ranked<'_>, under_floor: bool) -> Candidate {
     if item.bm25 > 0.0 {
         found_by.push("keyword".into());
     }
-    let mut evidence = vec![Term { name: "bm25".into(), weight: 0.0, value: item.bm25 }, Term { name: "fused".into(), weight: 0.0, value: item.fused }];
+    let mut evidence =
+        vec![Term { name: "bm25".into(), weight: 0.0, value: item.bm25 }, Term { name: "fused".into(), weight: 0.0, value: item.fused }];
     if let Some(cosine) = item.cosine {
         evidence.insert(0, Term { name: "cosine".into(), weight: 0.0, value: cosine });
     }
@@ -95,7 +96,8 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
     let mut warnings = list.warnings.clone();
     let wanted = options.preset.unwrap_or(&policy.default_preset);
     let plain = Preset::default();
-    let (preset_name, preset) = match policy.presets.get_key_value(wanted).or_else(|| policy.presets.get_key_value(&policy.default_preset)) {
+    let (preset_name, preset) = match policy.presets.get_key_value(wanted).or_else(|| policy.presets.get_key_value(&policy.default_preset))
+    {
         Some((name, preset)) => (name.clone(), preset),
         None => ("none".into(), &plain),
     };
@@ -128,7 +130,8 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
         preset: preset_name,
         generations: Generations::default(),
     };
-    if let Some(best) = decision.dropped.first().filter(|d| decision.candidates.first().is_none_or(|c| d.similarity > c.probability.get())) {
+    if let Some(best) = decision.dropped.first().filter(|d| decision.candidates.first().is_none_or(|c| d.similarity > c.probability.get()))
+    {
         decision.reasons.push(Note::new("better_dropped", format!("{}", crate::route::explain::why_not(best))));
     }
     decision
@@ -141,12 +144,23 @@ fn margin_of(kept: &[(Ranked<'_>, bool)]) -> f32 {
     first.item.similarity - next
 }
 
-fn judge(list: &Shortlist, policy: &Policy, kept: &[(Ranked<'_>, bool)], point: &OperatingPoint, margin: f32, reasons: &mut Vec<Note>) -> (DecisionKind, f32) {
+fn judge(
+    list: &Shortlist,
+    policy: &Policy,
+    kept: &[(Ranked<'_>, bool)],
+    point: &OperatingPoint,
+    margin: f32,
+    reasons: &mut Vec<Note>,
+) -> (DecisionKind, f32) {
     let facts = &list.facts;
     let Some((first, under)) = kept.first() else {
         reasons.push(Note::new(
             "no_candidate",
-            if list.dropped.is_empty() { "nothing in the visible fleet is like this request".to_string() } else { format!("all {} candidates were dropped", list.dropped.len()) },
+            if list.dropped.is_empty() {
+                "nothing in the visible fleet is like this request".to_string()
+            } else {
+                format!("all {} candidates were dropped", list.dropped.len())
+            },
         ));
         return (DecisionKind::None, 0.0);
     };
@@ -157,7 +171,9 @@ fn judge(list: &Shortlist, policy: &Policy, kept: &[(Ranked<'_>, bool)], point: 
     let named: Vec<_> = kept.iter().filter(|(r, _)| r.item.named.is_some()).collect();
     let different_named = named.iter().any(|(r, _)| r.item.folded != first.item.folded);
     if first.item.named == Some(Named::Exact) {
-        if different_named && named.iter().filter(|(r, _)| r.item.named == Some(Named::Exact)).any(|(r, _)| r.item.folded != first.item.folded) {
+        if different_named
+            && named.iter().filter(|(r, _)| r.item.named == Some(Named::Exact)).any(|(r, _)| r.item.folded != first.item.folded)
+        {
             reasons.push(Note::new("several_names", "the name fits several capabilities"));
             return (DecisionKind::Suggest, 1.0);
         }
@@ -185,7 +201,10 @@ fn judge(list: &Shortlist, policy: &Policy, kept: &[(Ranked<'_>, bool)], point: 
         facts.confidence.min(first.item.similarity + rank::history_gain(first.item, policy))
     };
     if facts.in_scope < point.suggest {
-        reasons.push(Note::new("out_of_scope", format!("probability {:.2} that anybody here can do this, below {:.2}", facts.in_scope, point.suggest)));
+        reasons.push(Note::new(
+            "out_of_scope",
+            format!("probability {:.2} that anybody here can do this, below {:.2}", facts.in_scope, point.suggest),
+        ));
         return (DecisionKind::None, confidence);
     }
     let blocker = if *under {
@@ -224,7 +243,8 @@ mod tests {
     }
 
     fn decide_with(items: Vec<Item>, confidence: f32, in_scope: f32, policy: &Policy) -> Decision {
-        let list = Shortlist { items, facts: QueryFacts { confidence, in_scope, calibrated: true, ..Default::default() }, ..Default::default() };
+        let list =
+            Shortlist { items, facts: QueryFacts { confidence, in_scope, calibrated: true, ..Default::default() }, ..Default::default() };
         pick(&list, policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 })
     }
 
@@ -280,6 +300,10 @@ mod tests {
         items.push(other);
         let policy = Policy { per_publisher: 3, ..Default::default() };
         let d = decide_with(items, 0.3, 0.9, &policy);
-        assert!(d.candidates.iter().take(4).any(|c| c.agent.namespace.as_str() == "other"), "{:?}", d.candidates.iter().map(|c| c.agent.to_string()).collect::<Vec<_>>());
+        assert!(
+            d.candidates.iter().take(4).any(|c| c.agent.namespace.as_str() == "other"),
+            "{:?}",
+            d.candidates.iter().map(|c| c.agent.to_string()).collect::<Vec<_>>()
+        );
     }
 }

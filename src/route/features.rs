@@ -12,17 +12,66 @@ use crate::view::View;
 /// Names of the features, in the order of a row.
 pub const NAMES: &[&str] = &[
     // distance to the best candidate in model spreads (−8..=0) and z-score over the candidates (−4..=6), by text
-    "gap_name", "z_name", "gap_description", "z_description", "gap_both", "z_both", "gap_mean", "z_mean", "gap_label", "z_label",
-    "gap_dense", "z_dense", "gap_example", "z_example", "gap_examples", "z_examples", "gap_schema", "z_schema", "gap_centred", "z_centred",
+    "gap_name",
+    "z_name",
+    "gap_description",
+    "z_description",
+    "gap_both",
+    "z_both",
+    "gap_mean",
+    "z_mean",
+    "gap_label",
+    "z_label",
+    "gap_dense",
+    "z_dense",
+    "gap_example",
+    "z_example",
+    "gap_examples",
+    "z_examples",
+    "gap_schema",
+    "z_schema",
+    "gap_centred",
+    "z_centred",
     // against the pool of unrelated descriptions, and on the model's absolute scale
-    "pool_mean", "pool_dense", "over_pool", "absolute", "hub",
+    "pool_mean",
+    "pool_dense",
+    "over_pool",
+    "absolute",
+    "hub",
     // words
-    "bm25", "gap_bm25", "z_bm25", "covered", "cov_name", "cov_alias", "cov_description", "cov_example", "cov_tag", "cov_schema",
-    "name_covered", "name_run", "name_phrase", "name_grams", "grams", "description_run", "schema_covered", "schema_grams",
+    "bm25",
+    "gap_bm25",
+    "z_bm25",
+    "covered",
+    "cov_name",
+    "cov_alias",
+    "cov_description",
+    "cov_example",
+    "cov_tag",
+    "cov_schema",
+    "name_covered",
+    "name_run",
+    "name_phrase",
+    "name_grams",
+    "grams",
+    "description_run",
+    "schema_covered",
+    "schema_grams",
     // place in each arm
-    "rank_dense", "rank_words",
+    "rank_dense",
+    "rank_words",
     // the query and the fleet
-    "q_words", "q_known", "q_covered", "q_name", "q_margin_dense", "q_margin_words", "q_pool", "q_fleet", "q_examples", "q_schema", "q_agree",
+    "q_words",
+    "q_known",
+    "q_covered",
+    "q_name",
+    "q_margin_dense",
+    "q_margin_words",
+    "q_pool",
+    "q_fleet",
+    "q_examples",
+    "q_schema",
+    "q_agree",
 ];
 
 /// Features that come from vectors; the others follow.
@@ -80,8 +129,18 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
     if n == 0 {
         return rows;
     }
-    let texts: [Text; 10] =
-        [|e| e.name, |e| e.description, |e| e.both, mean_of, |e| e.label, |e| Some(e.dense), |e| e.example.or(e.both), |e| e.examples.or(e.both), |e| e.schema, |e| e.centred];
+    let texts: [Text; 10] = [
+        |e| e.name,
+        |e| e.description,
+        |e| e.both,
+        mean_of,
+        |e| e.label,
+        |e| Some(e.dense),
+        |e| e.example.or(e.both),
+        |e| e.examples.or(e.both),
+        |e| e.schema,
+        |e| e.centred,
+    ];
 
     // dense features: sums over the arms that know a candidate, divided at the end
     let mut arms_of = vec![0.0f32; n];

@@ -118,7 +118,10 @@ impl<'a> Gate<'a> {
             .filter(|(_, why)| !matches!(why, DropReason::NotTarget | DropReason::NotPreferred))
             .filter_map(|(slot, why)| {
                 let cap = self.view.cap(slot)?;
-                Some((slot, Dropped { agent: cap.agent.key.clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why }))
+                Some((
+                    slot,
+                    Dropped { agent: cap.agent.key.clone(), capability: cap.capability().intent.clone(), similarity: of(slot), why },
+                ))
             })
             .collect();
         out.sort_by(|a, b| b.1.similarity.total_cmp(&a.1.similarity).then(a.0.cmp(&b.0)));

@@ -40,7 +40,15 @@ fn capability_of(view: &View, slot: u32) -> u64 {
     hasher.finish()
 }
 
-fn score(view: &View, query: &Query, text: &str, vectors: &[QueryVector], unwanted: Option<&QueryPart>, visible: &Visible, gate: &mut Gate<'_>) -> Scored {
+fn score(
+    view: &View,
+    query: &Query,
+    text: &str,
+    vectors: &[QueryVector],
+    unwanted: Option<&QueryPart>,
+    visible: &Visible,
+    gate: &mut Gate<'_>,
+) -> Scored {
     let recall = recall::recall(view, query, text, vectors, visible, gate);
     let rows = features::rows(view, &recall);
     let mut fused = fusion::scores(&rows);
@@ -62,8 +70,10 @@ fn unwanted_by(view: &View, recall: &Recall, slot: u32, unwanted: &QueryPart) ->
     for (at, used) in recall.arms.iter().enumerate() {
         let Some(arm) = view.arms.get(used.arm) else { continue };
         let Some(vector) = unwanted.vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
-        let wanted = recall.found.iter().find(|f| f.slot == slot).and_then(|f| f.dense.get(at).copied().flatten()).map_or(-1.0, |e| e.dense);
-        let away = arm.dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| dot_f32(&vector.vector, v)).fold(-1.0, f32::max);
+        let wanted =
+            recall.found.iter().find(|f| f.slot == slot).and_then(|f| f.dense.get(at).copied().flatten()).map_or(-1.0, |e| e.dense);
+        let away =
+            arm.dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| dot_f32(&vector.vector, v)).fold(-1.0, f32::max);
         loss = loss.max(((away - wanted) / arm.background.spread).clamp(0.0, 4.0));
     }
     loss * 1.5
@@ -149,7 +159,8 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     for i in &main.order {
         let own = main.fused[*i];
         let best = main.order.first().map_or(own, |f| main.fused[*f]);
-        let similarity = if main.recall.found[*i].named == Some(Named::Exact) { 1.0 } else { list.facts.confidence * ((own - best).exp()).min(1.0) };
+        let similarity =
+            if main.recall.found[*i].named == Some(Named::Exact) { 1.0 } else { list.facts.confidence * ((own - best).exp()).min(1.0) };
         list.items.extend(item(view, query, &gate, &main, *i, similarity.clamp(0.0, 1.0)));
     }
     debug_assert!(first > 0.0);
@@ -163,20 +174,42 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     }
     let payload_asked = query.payload.is_some();
     let similarity_of = {
-        let arms: Vec<_> = main.recall.arms.iter().filter_map(|u| Some((view.arms.get(u.arm)?, vectors.iter().find(|v| v.model == view.arms[u.arm].model.fingerprint)?))).collect();
-        let (confidence, best) = (list.facts.confidence, main.recall.found.iter().flat_map(|f| f.dense.iter().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max));
+        let arms: Vec<_> = main
+            .recall
+            .arms
+            .iter()
+            .filter_map(|u| Some((view.arms.get(u.arm)?, vectors.iter().find(|v| v.model == view.arms[u.arm].model.fingerprint)?)))
+            .collect();
+        let (confidence, best) = (
+            list.facts.confidence,
+            main.recall.found.iter().flat_map(|f| f.dense.iter().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max),
+        );
         move |slot: u32| {
-            arms.iter().filter_map(|(arm, v)| Some((arm.dense.score(&v.vector, slot)?, arm.background.spread))).map(|(cosine, spread)| {
-                if best > f32::MIN { confidence.max(0.05) * ((cosine - best) / spread).exp().min(1.5) } else { ((cosine - 0.5) * 2.0).clamp(0.0, 1.0) }
-            }).fold(0.0f32, f32::max).clamp(0.0, 1.0)
+            arms.iter()
+                .filter_map(|(arm, v)| Some((arm.dense.score(&v.vector, slot)?, arm.background.spread)))
+                .map(|(cosine, spread)| {
+                    if best > f32::MIN {
+                        confidence.max(0.05) * ((cosine - best) / spread).exp().min(1.5)
+                    } else {
+                        ((cosine - 0.5) * 2.0).clamp(0.0, 1.0)
+                    }
+                })
+                .fold(0.0f32, f32::max)
+                .clamp(0.0, 1.0)
         }
     };
     list.dropped = gate.into_dropped(similarity_of, SHOWN_DROPPED);
     if payload_asked && list.items.is_empty() && list.dropped.iter().any(|d| matches!(d.why, DropReason::Payload { .. })) {
-        list.warnings.push(Note::new("payload_invalid", "the payload fits none of the capabilities that would do; the dropped ones say where and what was expected"));
+        list.warnings.push(Note::new(
+            "payload_invalid",
+            "the payload fits none of the capabilities that would do; the dropped ones say where and what was expected",
+        ));
     }
     if view.pending > 0 {
-        list.warnings.push(Note::new("warming", format!("{} capabilities are still being embedded; they are found by their words only", view.pending)));
+        list.warnings.push(Note::new(
+            "warming",
+            format!("{} capabilities are still being embedded; they are found by their words only", view.pending),
+        ));
     }
     if view.live.stale {
         list.warnings.push(Note::new("stale_registry", "most leases ended at once; the last known agents are kept"));
@@ -217,13 +250,26 @@ fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible
 
 /// Rules that force: their capabilities join the list even where nothing resembles them.
 fn force(view: &View, query: &Query, visible: &Visible, gate: &mut Gate<'_>, main: &Scored, list: &mut Shortlist) {
-    let forced: Vec<_> = view.catalog.capabilities().filter(|c| visible.contains(c.class) && gate.forced(c).is_some()).take(10).cloned().collect();
+    let forced: Vec<_> =
+        view.catalog.capabilities().filter(|c| visible.contains(c.class) && gate.forced(c).is_some()).take(10).cloned().collect();
     for cap in forced {
         if !gate.admits(cap.slot) || list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded()) {
             continue;
         }
-        let mut scored = Scored { recall: Recall::default(), rows: Vec::new(), fused: Vec::new(), order: Vec::new(), confidence: main.confidence.clone() };
-        scored.recall.found.push(recall::Found { slot: cap.slot, named: None, dense: Vec::new(), words: Default::default(), cross_language: false });
+        let mut scored = Scored {
+            recall: Recall::default(),
+            rows: Vec::new(),
+            fused: Vec::new(),
+            order: Vec::new(),
+            confidence: main.confidence.clone(),
+        };
+        scored.recall.found.push(recall::Found {
+            slot: cap.slot,
+            named: None,
+            dense: Vec::new(),
+            words: Default::default(),
+            cross_language: false,
+        });
         list.items.extend(item(view, query, gate, &scored, 0, 0.0));
     }
 }
@@ -257,11 +303,16 @@ pub fn payload_error(list: &Shortlist) -> Option<Error> {
         .dropped
         .iter()
         .filter_map(|d| match &d.why {
-            DropReason::Payload { pointer, expected } => Some(crate::types::Fault::new(format!("/payload{pointer}"), expected.clone(), format!("asked by {} {}", d.agent, d.capability))),
+            DropReason::Payload { pointer, expected } => Some(crate::types::Fault::new(
+                format!("/payload{pointer}"),
+                expected.clone(),
+                format!("asked by {} {}", d.agent, d.capability),
+            )),
             _ => None,
         })
         .collect();
-    (!faults.is_empty()).then(|| Error { faults, ..Error::new(Code::PayloadInvalid, "the payload fits none of the capabilities that would do") })
+    (!faults.is_empty())
+        .then(|| Error { faults, ..Error::new(Code::PayloadInvalid, "the payload fits none of the capabilities that would do") })
 }
 
 fn fall_back(view: &View, query: &Query, decision: &mut Decision) {
@@ -274,7 +325,10 @@ fn fall_back(view: &View, query: &Query, decision: &mut Decision) {
         .and_then(|a| a.slots.iter().filter_map(|s| view.cap(*s)).find(|c| c.is_called(&folded)))
         .filter(|c| visible.contains(c.class));
     let Some(cap) = found else {
-        decision.warnings.push(Note::new("fallback_missing", format!("the fallback {} {} is not registered or not visible", fallback.agent, fallback.capability)));
+        decision.warnings.push(Note::new(
+            "fallback_missing",
+            format!("the fallback {} {} is not registered or not visible", fallback.agent, fallback.capability),
+        ));
         return;
     };
     let mut gate = Gate::new(view, query);

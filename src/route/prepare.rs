@@ -57,7 +57,14 @@ pub fn cut(text: &str, max: usize) -> (&str, bool) {
 }
 
 /// Makes a query of a request. `local` says that no tokens are configured, so that the request's caller and tenant are taken at their word.
-pub fn prepare(principal: &Principal, request: &ResolveRequest, local: bool, limits: &Limits, now_ms: i64, seed: u64) -> Result<(Query, Vec<Note>), Error> {
+pub fn prepare(
+    principal: &Principal,
+    request: &ResolveRequest,
+    local: bool,
+    limits: &Limits,
+    now_ms: i64,
+    seed: u64,
+) -> Result<(Query, Vec<Note>), Error> {
     let mut faults = Vec::new();
     let mut notes = Vec::new();
 
@@ -134,8 +141,15 @@ pub fn prepare(principal: &Principal, request: &ResolveRequest, local: bool, lim
         let mut counter = ByteCounter(0);
         if serde_json::to_writer(&mut counter, payload.as_ref()).is_err() || counter.0 > limits.payload_bytes {
             return Err(Error {
-                faults: vec![Fault::new("/payload", format!("at most {} bytes of JSON", limits.payload_bytes), "store the data elsewhere and send a data_ref")],
-                ..Error::new(crate::error::Code::PayloadTooLarge, format!("the payload is larger than {} bytes; send a data_ref", limits.payload_bytes))
+                faults: vec![Fault::new(
+                    "/payload",
+                    format!("at most {} bytes of JSON", limits.payload_bytes),
+                    "store the data elsewhere and send a data_ref",
+                )],
+                ..Error::new(
+                    crate::error::Code::PayloadTooLarge,
+                    format!("the payload is larger than {} bytes; send a data_ref", limits.payload_bytes),
+                )
             });
         }
     }
@@ -231,7 +245,12 @@ mod tests {
     #[test]
     fn a_request_narrows_its_credential() {
         let principal = Principal { namespaces: Grant::Only([Arc::from("a")].into()), ..Principal::local("t") };
-        let request = ResolveRequest { query: "x".into(), namespaces: vec!["a".into(), "b".into()], caller: Some("root".into()), ..Default::default() };
+        let request = ResolveRequest {
+            query: "x".into(),
+            namespaces: vec!["a".into(), "b".into()],
+            caller: Some("root".into()),
+            ..Default::default()
+        };
         let (query, _) = prepare(&principal, &request, false, &Limits::default(), 0, 1).unwrap();
         assert_eq!(query.principal.namespaces, Grant::Only([Arc::from("a")].into()));
         assert_eq!(&*query.principal.caller, "t", "with tokens the body can't rename the caller");

@@ -186,7 +186,10 @@ mod tests {
 
     fn scored(items: Vec<Item>, preset: &str, policy: &Policy) -> Vec<(String, f32)> {
         let list = Shortlist { items, ..Default::default() };
-        order(&list, &policy.presets[preset], policy, &mut Dice::new(1)).iter().map(|r| (r.item.agent.agent_id.to_string(), r.score)).collect()
+        order(&list, &policy.presets[preset], policy, &mut Dice::new(1))
+            .iter()
+            .map(|r| (r.item.agent.agent_id.to_string(), r.score))
+            .collect()
     }
 
     #[test]
@@ -260,7 +263,9 @@ mod tests {
         let mut old = item("old", "x", 0.9);
         old.live = LiveTerms { health: Some(1.0), success_24h: Some(1.0), traffic_share: 1.0, ..Default::default() };
         let list = Shortlist { items: vec![old, item("new", "x", 0.9)], ..Default::default() };
-        let wins = (0..1000).filter(|s| &*order(&list, &policy.presets["balanced"], &policy, &mut Dice::new(*s))[0].item.agent.agent_id == "new").count();
+        let wins = (0..1000)
+            .filter(|s| &*order(&list, &policy.presets["balanced"], &policy, &mut Dice::new(*s))[0].item.agent.agent_id == "new")
+            .count();
         assert!((50..200).contains(&wins), "{wins} of 1000");
     }
 }

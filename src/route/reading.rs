@@ -21,13 +21,81 @@ const MAX_CHARS: usize = 240;
 const MAX_CLAUSES: usize = 3;
 
 /// Begin of a negated request in a Chinese clause.
-const ZH_NOT: &[&str] = &["不是要", "不是想", "不是问", "不是说", "不是", "不要", "不想", "不用", "不需要", "无需", "不必", "并非", "而非", "而不是", "别再", "别给", "别", "不打算", "不希望"];
+const ZH_NOT: &[&str] = &[
+    "不是要",
+    "不是想",
+    "不是问",
+    "不是说",
+    "不是",
+    "不要",
+    "不想",
+    "不用",
+    "不需要",
+    "无需",
+    "不必",
+    "并非",
+    "而非",
+    "而不是",
+    "别再",
+    "别给",
+    "别",
+    "不打算",
+    "不希望",
+];
 /// What makes a Chinese `不是` or `别` part of another word or of a question.
-const ZH_NOT_EXCEPT: &[&str] = &["是不是", "要不要", "用不用", "特别", "分别", "级别", "类别", "区别", "识别", "性别", "别人", "别的", "别墅", "个别", "鉴别", "不是很", "告别", "辨别", "差别", "想不想", "需不需要", "不用谢", "不要紧"];
+const ZH_NOT_EXCEPT: &[&str] = &[
+    "是不是",
+    "要不要",
+    "用不用",
+    "特别",
+    "分别",
+    "级别",
+    "类别",
+    "区别",
+    "识别",
+    "性别",
+    "别人",
+    "别的",
+    "别墅",
+    "个别",
+    "鉴别",
+    "不是很",
+    "告别",
+    "辨别",
+    "差别",
+    "想不想",
+    "需不需要",
+    "不用谢",
+    "不要紧",
+];
 /// Begin of a negated request in an English clause, at a word boundary.
 const EN_NOT: &[&str] = &[
-    "do not want to", "don't want to", "do not want", "don't want", "do not need to", "don't need to", "do not need", "don't need", "not asking for", "not asking to", "not asking about",
-    "not looking for", "not looking to", "not trying to", "no need to", "no need for", "instead of", "rather than", "please do not", "please don't", "not a", "not an", "not the", "not to", "not for", "not about",
+    "do not want to",
+    "don't want to",
+    "do not want",
+    "don't want",
+    "do not need to",
+    "don't need to",
+    "do not need",
+    "don't need",
+    "not asking for",
+    "not asking to",
+    "not asking about",
+    "not looking for",
+    "not looking to",
+    "not trying to",
+    "no need to",
+    "no need for",
+    "instead of",
+    "rather than",
+    "please do not",
+    "please don't",
+    "not a",
+    "not an",
+    "not the",
+    "not to",
+    "not for",
+    "not about",
 ];
 /// Imperatives count only at the beginning of a clause.
 const EN_NOT_START: &[&str] = &["don't", "do not", "dont", "not", "never", "without"];
@@ -36,10 +104,14 @@ const EN_NOT_START: &[&str] = &["don't", "do not", "dont", "not", "never", "with
 const ZH_AND: &[&str] = &["然后再", "然后", "并且", "同时", "顺便", "另外", "接着", "还要", "以及再", "再帮我", "再把", "再给", "还有"];
 const EN_AND: &[&str] = &[" and then ", " and also ", ", then ", " then ", " as well as ", " plus ", ", and ", " and ", " also "];
 
-const ZH_EMPTY: &[&str] = &["是", "我", "要", "想", "请", "帮", "的", "了", "吧", "就", "只", "而", "你", "给", "把", "一下", "一件", "可以", "需要", "能", "这个", "那个", "行", "好"];
+const ZH_EMPTY: &[&str] = &[
+    "是", "我", "要", "想", "请", "帮", "的", "了", "吧", "就", "只", "而", "你", "给", "把", "一下", "一件", "可以", "需要", "能", "这个",
+    "那个", "行", "好",
+];
 const EN_EMPTY: &[&str] = &[
-    "i", "a", "an", "the", "to", "it", "is", "just", "only", "please", "me", "my", "you", "want", "need", "would", "like", "can", "could", "that", "this", "but", "so", "and", "for", "of", "in", "on", "thanks", "am", "i'm",
-    "them", "us", "we", "do", "be", "with", "at", "help",
+    "i", "a", "an", "the", "to", "it", "is", "just", "only", "please", "me", "my", "you", "want", "need", "would", "like", "can", "could",
+    "that", "this", "but", "so", "and", "for", "of", "in", "on", "thanks", "am", "i'm", "them", "us", "we", "do", "be", "with", "at",
+    "help",
 ];
 
 fn is_break(c: char) -> bool {
@@ -68,7 +140,8 @@ fn clauses_of(text: &str) -> Vec<&str> {
     while let Some((at, c)) = chars.next() {
         let stop = is_break(c) || (c == '.' && chars.peek().is_none_or(|(_, n)| n.is_whitespace()));
         // a comma between digits belongs to a number
-        let number = c == ',' && text[..at].ends_with(|d: char| d.is_ascii_digit()) && chars.peek().is_some_and(|(_, n)| n.is_ascii_digit());
+        let number =
+            c == ',' && text[..at].ends_with(|d: char| d.is_ascii_digit()) && chars.peek().is_some_and(|(_, n)| n.is_ascii_digit());
         if stop && !number {
             parts.push(text[start..at].trim());
             start = at + c.len_utf8();
@@ -92,15 +165,17 @@ fn negation(clause: &str) -> Option<(usize, usize)> {
     if lower.len() != clause.len() {
         return None;
     }
-    let blocked = |at: usize| {
-        ZH_NOT_EXCEPT.iter().any(|w| lower.match_indices(w).any(|(i, _)| at >= i && at < i + w.len()))
-    };
+    let blocked = |at: usize| ZH_NOT_EXCEPT.iter().any(|w| lower.match_indices(w).any(|(i, _)| at >= i && at < i + w.len()));
     let zh = ZH_NOT
         .iter()
         .filter_map(|n| lower.find(n).map(|at| (at, at + n.len())))
         .filter(|(at, _)| !blocked(*at))
         .min_by_key(|(at, end)| (*at, usize::MAX - end));
-    let en = EN_NOT.iter().filter_map(|n| lower.find(n).map(|at| (at, at + n.len()))).filter(|(at, end)| boundary(&lower, *at, end - at)).min_by_key(|(at, end)| (*at, usize::MAX - end));
+    let en = EN_NOT
+        .iter()
+        .filter_map(|n| lower.find(n).map(|at| (at, at + n.len())))
+        .filter(|(at, end)| boundary(&lower, *at, end - at))
+        .min_by_key(|(at, end)| (*at, usize::MAX - end));
     let start = EN_NOT_START.iter().find(|n| {
         let rest = lower.strip_prefix("please ").map_or(lower.as_str(), |r| r);
         rest.strip_prefix(**n).is_some_and(|r| r.starts_with(' '))
@@ -129,7 +204,8 @@ pub fn read(text: &str) -> Reading {
                 }
                 // "不是要退款而是要换货": the object ends where the contrast begins
                 let object = &clause[object..];
-                let contrast = ["而是", "是想", "是要", "but ", "just "].iter().filter_map(|c| object.find(c).map(|i| (i, i + c.len()))).min();
+                let contrast =
+                    ["而是", "是想", "是要", "but ", "just "].iter().filter_map(|c| object.find(c).map(|i| (i, i + c.len()))).min();
                 match contrast {
                     Some((end, next)) if content(&object[next..]) > 0 => {
                         unwanted.push(object[..end].trim());
@@ -174,8 +250,12 @@ fn requests(text: &str) -> Vec<String> {
     if !marked.contains('\u{1}') {
         return Vec::new();
     }
-    let parts: Vec<String> =
-        marked.split(['\u{1}', ';', '；']).map(|p| p.trim().trim_matches(|c: char| is_break(c) || c == '.').trim().to_string()).filter(|p| content(p) >= 2).take(MAX_CLAUSES + 1).collect();
+    let parts: Vec<String> = marked
+        .split(['\u{1}', ';', '；'])
+        .map(|p| p.trim().trim_matches(|c: char| is_break(c) || c == '.').trim().to_string())
+        .filter(|p| content(p) >= 2)
+        .take(MAX_CLAUSES + 1)
+        .collect();
     if (2..=MAX_CLAUSES).contains(&parts.len()) { parts } else { Vec::new() }
 }
 
@@ -201,7 +281,14 @@ mod tests {
 
     #[test]
     fn described_failures_are_no_negation() {
-        for text in ["I can't log in to my account", "包裹还没到，帮我查一下", "my card is not working", "是不是可以开发票", "请分别统计两个部门", "the app isn't opening, help"] {
+        for text in [
+            "I can't log in to my account",
+            "包裹还没到，帮我查一下",
+            "my card is not working",
+            "是不是可以开发票",
+            "请分别统计两个部门",
+            "the app isn't opening, help",
+        ] {
             assert_eq!(read(text).unwanted, None, "{text}");
         }
     }

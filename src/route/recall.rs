@@ -95,7 +95,8 @@ pub struct Recall {
 
 /// Evidence of a slot under one model.
 fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Option<ArmEvidence> {
-    let mut out = ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
+    let mut out =
+        ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
     let (mut centred, mut texts) = (0.0f32, 0.0f32);
     let (mut first, mut second) = (f32::MIN, f32::MIN);
     let mut any = false;
@@ -241,7 +242,10 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             let cross = !speaks(arm, lang);
             let hits = if cross {
                 // only what no native model has a text of
-                let mut only = |slot: u32| natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none()) && gate.admits(slot);
+                let mut only = |slot: u32| {
+                    natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none())
+                        && gate.admits(slot)
+                };
                 arm.dense.search(&vector.vector, visible, PER_ARM, &mut only)
             } else {
                 arm.dense.search(&vector.vector, visible, PER_ARM, &mut |slot| gate.admits(slot))

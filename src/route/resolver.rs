@@ -4,8 +4,8 @@
 //! Overload of the encoder, a passed deadline and models that are not loaded yet are errors, never a decision from nothing.
 
 use crate::clock::Clock;
-use crate::embed::models::{ArmId, Models};
 use crate::embed::Embedding;
+use crate::embed::models::{ArmId, Models};
 use crate::embed::worker::WorkClass;
 use crate::error::{Code, Error};
 use crate::route::prepare::{Limits, prepare};
@@ -73,7 +73,13 @@ pub struct Resolver {
 
 impl Resolver {
     /// Puts a resolver together.
-    pub fn new(views: Arc<Views>, models: Arc<Models>, clock: Arc<dyn Clock>, sink: Option<Arc<dyn DecisionSink>>, config: ResolverConfig) -> Self {
+    pub fn new(
+        views: Arc<Views>,
+        models: Arc<Models>,
+        clock: Arc<dyn Clock>,
+        sink: Option<Arc<dyn DecisionSink>>,
+        config: ResolverConfig,
+    ) -> Self {
         let mut seed = [0u8; 8];
         if getrandom::fill(&mut seed).is_err() {
             // without entropy the dice are still dice, only predictable
@@ -137,7 +143,9 @@ impl Resolver {
 
     /// Gives the query and its parts their vectors.
     async fn embed(&self, view: &View, query: &mut Query) -> Result<(), Error> {
-        let skip = query.text.is_empty() || query.capability.is_some() || !view.names.exact(&query.text, &view.visible(&query.principal)).is_empty();
+        let skip = query.text.is_empty()
+            || query.capability.is_some()
+            || !view.names.exact(&query.text, &view.visible(&query.principal)).is_empty();
         if skip {
             return Ok(());
         }

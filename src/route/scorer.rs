@@ -117,7 +117,9 @@ impl Model {
     fn score(&self, x: &[f32]) -> f32 {
         let scaled = |mean: &[f32], scale: &[f32], i: usize| (x[i] - mean[i]) / scale[i];
         match self {
-            Self::Linear { mean, scale, weights, bias } => bias + weights.iter().enumerate().map(|(i, w)| w * scaled(mean, scale, i)).sum::<f32>(),
+            Self::Linear { mean, scale, weights, bias } => {
+                bias + weights.iter().enumerate().map(|(i, w)| w * scaled(mean, scale, i)).sum::<f32>()
+            }
             Self::Trees { bias, trees } => bias + trees.iter().map(|t| t.score(x)).sum::<f32>(),
             Self::Hidden { mean, scale, hidden, offsets, out, bias } => {
                 let x: Vec<f32> = (0..x.len()).map(|i| scaled(mean, scale, i)).collect();
@@ -131,7 +133,9 @@ impl Model {
         let sized = |parts: &[&Vec<f32>]| parts.iter().all(|p| p.len() == n && p.iter().all(|v| v.is_finite()));
         let nonzero = |scale: &[f32]| scale.iter().all(|s| *s != 0.0);
         match self {
-            Self::Linear { mean, scale, weights, .. } => (!sized(&[mean, scale, weights]) || !nonzero(scale)).then_some("one mean, scale ≠ 0 and weight a feature"),
+            Self::Linear { mean, scale, weights, .. } => {
+                (!sized(&[mean, scale, weights]) || !nonzero(scale)).then_some("one mean, scale ≠ 0 and weight a feature")
+            }
             Self::Trees { trees, .. } => trees.iter().find_map(|t| t.fault(n)),
             Self::Hidden { mean, scale, hidden, offsets, out, .. } => (!sized(&[mean, scale])
                 || !nonzero(scale)

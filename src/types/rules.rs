@@ -83,7 +83,10 @@ impl RuleSet {
             rules: self
                 .rules
                 .iter()
-                .filter(|r| r.callers.as_ref().is_none_or(|g| g.is_match(caller)) && (r.words.is_empty() || r.words.iter().any(|w| lower.contains(w.as_str()))))
+                .filter(|r| {
+                    r.callers.as_ref().is_none_or(|g| g.is_match(caller))
+                        && (r.words.is_empty() || r.words.iter().any(|w| lower.contains(w.as_str())))
+                })
                 .collect(),
         }
     }

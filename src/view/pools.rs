@@ -96,7 +96,15 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
     let mean = if n > 0.0 { sum / n } else { 0.0 };
     let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
     let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
-    Background { requests, descriptions, talk, mean: mean as f32, spread: (variance.sqrt() as f32).max(0.01), request_centre, description_centre }
+    Background {
+        requests,
+        descriptions,
+        talk,
+        mean: mean as f32,
+        spread: (variance.sqrt() as f32).max(0.01),
+        request_centre,
+        description_centre,
+    }
 }
 
 #[cfg(test)]

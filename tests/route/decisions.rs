@@ -14,8 +14,18 @@ fn names(decision: &agent_reach::types::Decision) -> Vec<String> {
 
 async fn office() -> World {
     let w = world().await;
-    w.register(agent("orders", "desk", &[("refund_create", "give the money of an order back to the customer"), ("order_status", "tell where an order is")])).await;
-    w.register(agent("kb", "librarian", &[("search_articles", "search the knowledge base for articles"), ("summarise_text", "write a summary of a long text")])).await;
+    w.register(agent(
+        "orders",
+        "desk",
+        &[("refund_create", "give the money of an order back to the customer"), ("order_status", "tell where an order is")],
+    ))
+    .await;
+    w.register(agent(
+        "kb",
+        "librarian",
+        &[("search_articles", "search the knowledge base for articles"), ("summarise_text", "write a summary of a long text")],
+    ))
+    .await;
     w
 }
 
@@ -43,7 +53,8 @@ async fn the_fallback_takes_what_nobody_fits() {
         assert_eq!(d.kind, Auto);
         assert!(d.candidates[0].found_by.iter().any(|f| f == "fallback") && d.reasons.iter().any(|r| r.code == "fallback"));
     }
-    let declined = w.resolve(&Principal::local("t"), ResolveRequest { query: "sing".into(), fallback: Some(false), ..asking() }).await.unwrap();
+    let declined =
+        w.resolve(&Principal::local("t"), ResolveRequest { query: "sing".into(), fallback: Some(false), ..asking() }).await.unwrap();
     assert_eq!(declined.decision.kind, Nobody);
     let missing = world_with(policy("nobody")).await;
     let d = missing.ask("sing me a song").await.decision;
@@ -86,7 +97,12 @@ async fn every_listed_name_comes_back_first() {
     let described: Vec<_> = tools.iter().map(|t| (*t, "works on a code base")).collect();
     w.register(agent("code", "tools", &described)).await;
     let others: Vec<String> = (0..60).map(|i| format!("graph_code_path_{i}")).collect();
-    w.register(agent("code", "others", &others.iter().map(|o| (o.as_str(), "search graph trace path get code snippet query index repository")).collect::<Vec<_>>())).await;
+    w.register(agent(
+        "code",
+        "others",
+        &others.iter().map(|o| (o.as_str(), "search graph trace path get code snippet query index repository")).collect::<Vec<_>>(),
+    ))
+    .await;
     let query = "search_graph trace_path get_code_snippet query_graph search_code index_repository codebase-memory";
     let d = w.resolve(&Principal::local("t"), ResolveRequest { query: query.into(), k: Some(20), ..asking() }).await.unwrap().decision;
     let mut first: Vec<String> = names(&d).into_iter().take(7).collect();
@@ -153,7 +169,10 @@ async fn what_was_dropped_says_why() {
     let d = w.resolve(&Principal::local("t"), r).await.unwrap().decision;
     assert_eq!((d.kind, d.candidates.len()), (Nobody, 0));
     let why: Vec<_> = d.dropped.iter().map(|d| (&*d.agent.agent_id, &d.why)).collect();
-    assert!(why.iter().any(|(a, w)| *a == "night" && matches!(w, DropReason::Closed { opens: Some(o) } if o.contains("22:00 Asia/Shanghai"))), "{why:?}");
+    assert!(
+        why.iter().any(|(a, w)| *a == "night" && matches!(w, DropReason::Closed { opens: Some(o) } if o.contains("22:00 Asia/Shanghai"))),
+        "{why:?}"
+    );
     assert!(why.iter().any(|(a, w)| *a == "scoped" && matches!(w, DropReason::ScopeMissing { .. })));
     assert!(why.iter().any(|(a, w)| *a == "eu" && matches!(w, DropReason::Region { .. })));
     assert!(why.iter().any(|(a, w)| *a == "dear" && matches!(w, DropReason::Cost { .. })));
@@ -178,7 +197,8 @@ async fn open_past_midnight() {
 async fn payloads_are_checked_before_anything_is_chosen() {
     let w = world().await;
     let mut strict = agent("orders", "strict", &[("refund_create", "give money back")]);
-    strict["capabilities"][0]["input_schema"] = json!({"type": "object", "required": ["order_id"], "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}}});
+    strict["capabilities"][0]["input_schema"] =
+        json!({"type": "object", "required": ["order_id"], "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}}});
     w.register(strict).await;
     let with = |payload| ResolveRequest { query: "refund_create".into(), payload: Some(std::sync::Arc::new(payload)), ..asking() };
     let good = w.resolve(&Principal::local("t"), with(json!({"order_id": "SO-1", "amount": 3}))).await.unwrap().decision;
@@ -202,7 +222,10 @@ async fn operator_rules_apply() {
         words: vec![],
     };
     let policy = Policy {
-        rules: vec![rule("frozen", RuleAction::Deny, "refund_create"), Rule { words: vec!["紧急".into()], ..rule("page", RuleAction::Force, "page_oncall") }],
+        rules: vec![
+            rule("frozen", RuleAction::Deny, "refund_create"),
+            Rule { words: vec!["紧急".into()], ..rule("page", RuleAction::Force, "page_oncall") },
+        ],
         ..Policy::default()
     };
     let w = world_with(policy).await;
@@ -223,16 +246,25 @@ async fn targets_and_preferences() {
     }
     let with = |r: ResolveRequest| ResolveRequest { query: "translate_text".into(), ..r };
     for seed in 0..20 {
-        let d = w.resolve(&Principal::local("t"), with(ResolveRequest { preferred: vec!["ns/b".into()], seed: Some(seed), ..asking() })).await.unwrap().decision;
+        let d = w
+            .resolve(&Principal::local("t"), with(ResolveRequest { preferred: vec!["ns/b".into()], seed: Some(seed), ..asking() }))
+            .await
+            .unwrap()
+            .decision;
         assert_eq!(&*d.candidates[0].agent.agent_id, "b");
     }
     let d = w.resolve(&Principal::local("t"), with(ResolveRequest { target: Some("ns/a".into()), ..asking() })).await.unwrap().decision;
     assert_eq!((d.candidates.len(), &*d.candidates[0].agent.agent_id), (1, "a"));
-    let d = w.resolve(&Principal::local("t"), with(ResolveRequest { preferred: vec!["ns/b".into()], only: true, ..asking() })).await.unwrap().decision;
+    let d = w
+        .resolve(&Principal::local("t"), with(ResolveRequest { preferred: vec!["ns/b".into()], only: true, ..asking() }))
+        .await
+        .unwrap()
+        .decision;
     assert_eq!((d.candidates.len(), &*d.candidates[0].agent.agent_id), (1, "b"));
     let d = w.resolve(&Principal::local("t"), with(ResolveRequest { exclude: vec!["ns/b".into()], ..asking() })).await.unwrap().decision;
     assert!(d.candidates.iter().all(|c| &*c.agent.agent_id == "a"));
-    let stranger = w.resolve(&member(&["other"], &[]), with(ResolveRequest { target: Some("ns/a".into()), ..asking() })).await.unwrap().decision;
+    let stranger =
+        w.resolve(&member(&["other"], &[]), with(ResolveRequest { target: Some("ns/a".into()), ..asking() })).await.unwrap().decision;
     assert_eq!((stranger.kind, stranger.candidates.len(), stranger.dropped.len()), (Nobody, 0, 0));
 }
 
@@ -242,7 +274,19 @@ async fn odd_texts_are_answered() {
     let w = office().await;
     let long_word = "x".repeat(1_000_000);
     let emoji = "😀".repeat(100_000);
-    for text in ["- *", "(((((((((", "field:secret", "a* b* c*", "the of and", &long_word, &emoji, "\u{202e}\u{1b}[2Jrefund", "AND OR NOT", "\"", "退"] {
+    for text in [
+        "- *",
+        "(((((((((",
+        "field:secret",
+        "a* b* c*",
+        "the of and",
+        &long_word,
+        &emoji,
+        "\u{202e}\u{1b}[2Jrefund",
+        "AND OR NOT",
+        "\"",
+        "退",
+    ] {
         let r = w.resolve(&Principal::local("t"), ResolveRequest { query: text.into(), ..asking() }).await;
         assert!(r.is_ok(), "{:?}", r.err());
     }

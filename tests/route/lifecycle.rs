@@ -65,7 +65,8 @@ async fn a_new_version_replaces_the_old_one() {
     let after = w.register(second).await;
     assert!(after.changed && after.generation > before.generation && after.content_hash != before.content_hash);
     let d = w.ask("bake a cake for a wedding").await.decision;
-    let bread = d.candidates.iter().find(|c| &*c.capability == "handle_it").unwrap().evidence.iter().find(|t| t.name == "bm25").unwrap().value;
+    let bread =
+        d.candidates.iter().find(|c| &*c.capability == "handle_it").unwrap().evidence.iter().find(|t| t.name == "bm25").unwrap().value;
     assert!(bread > 0.0);
     let d = w.ask("repair my bicycle in the workshop").await.decision;
     assert!(d.candidates.iter().all(|c| c.evidence.iter().all(|t| t.name != "bm25" || t.value == 0.0)), "the old words are gone");
@@ -82,7 +83,15 @@ async fn drain_and_deregister_show_at_once() {
         w.register(agent("ns", id, &[("translate_text", "translate a text")])).await;
     }
     let who = Principal::local("t");
-    let offered = || async { w.ask("translate_text").await.decision.candidates.iter().map(|c| c.agent.agent_id.to_string()).collect::<std::collections::BTreeSet<_>>() };
+    let offered = || async {
+        w.ask("translate_text")
+            .await
+            .decision
+            .candidates
+            .iter()
+            .map(|c| c.agent.agent_id.to_string())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     assert_eq!(offered().await.len(), 2);
     let state = w.ingest.drain(&who, &key("ns", "a"), true).await.unwrap();
     assert_eq!(state.status, "draining");
@@ -185,7 +194,10 @@ async fn no_decision_from_nothing() {
     }
     assert!(w.resolve(&Principal::local("t"), ResolveRequest { query: "translate it, please fail".into(), ..asking() }).await.is_err());
     assert!(w.resolve(&Principal::local("t"), ResolveRequest { query: "translate it, please panic".into(), ..asking() }).await.is_err());
-    assert!(w.resolve(&Principal::local("t"), ResolveRequest { query: "translate it please".into(), ..asking() }).await.is_ok(), "the next one is served");
+    assert!(
+        w.resolve(&Principal::local("t"), ResolveRequest { query: "translate it please".into(), ..asking() }).await.is_ok(),
+        "the next one is served"
+    );
 }
 
 /// R2: the canary is routed on an empty fleet.

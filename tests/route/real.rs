@@ -21,7 +21,8 @@ async fn both_languages_route() {
         both("translate_text", "把一段文字翻译成另一种语言", "Translates a text into another language"),
         json!({"intent": "law_search", "description": "日本の法令を検索します"}),
         json!({"intent": "auth_notes", "description": "认证系统使用JWT令牌的说明"}),
-    ]})).await;
+    ]}))
+    .await;
     let first = |d: &agent_reach::types::Decision| d.candidates.first().map(|c| c.capability.to_string()).unwrap_or_default();
     for (query, wanted) in [
         ("鞋子小了，能帮我换大一号吗", "exchange_create"),
@@ -35,7 +36,12 @@ async fn both_languages_route() {
         ("帮我 track 一下 parcel 到哪了", "shipment_track"),
     ] {
         let d = w.ask(query).await.decision;
-        assert_eq!(first(&d), wanted, "{query}: {:?}", d.candidates.iter().map(|c| (c.capability.to_string(), c.probability.get())).collect::<Vec<_>>());
+        assert_eq!(
+            first(&d),
+            wanted,
+            "{query}: {:?}",
+            d.candidates.iter().map(|c| (c.capability.to_string(), c.probability.get())).collect::<Vec<_>>()
+        );
         assert_ne!(d.kind, Nobody, "{query}");
     }
     let two = w.ask("帮我查一下包裹到哪了，顺便给订单开具发票").await.decision;

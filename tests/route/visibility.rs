@@ -31,7 +31,11 @@ async fn strangers_do_not_starve_a_small_namespace() {
         w.register(agent("big", &format!("a{i}"), &rows)).await;
     }
     w.register(agent("small", "mine", &[("translate_post", "translates letters")])).await;
-    let d = w.resolve(&member(&["small"], &[]), ResolveRequest { query: "translate this letter into French".into(), ..asking() }).await.unwrap().decision;
+    let d = w
+        .resolve(&member(&["small"], &[]), ResolveRequest { query: "translate this letter into French".into(), ..asking() })
+        .await
+        .unwrap()
+        .decision;
     assert_eq!(d.candidates.iter().map(|c| &*c.agent.agent_id).collect::<Vec<_>>(), ["mine"]);
 }
 
@@ -42,7 +46,8 @@ async fn strangers_leave_no_trace() {
     w.register(agent("a", "desk", &[("refund_create", "give money of an order back"), ("order_status", "tell where an order is")])).await;
     let me = member(&["a"], &[]);
     let ask = || async {
-        let mut d = w.resolve(&me, ResolveRequest { query: "where is my order, I want my money back".into(), ..asking() }).await.unwrap().decision;
+        let mut d =
+            w.resolve(&me, ResolveRequest { query: "where is my order, I want my money back".into(), ..asking() }).await.unwrap().decision;
         d.decision_id.clear();
         d.generations = Default::default();
         d
@@ -69,7 +74,14 @@ async fn grants_open_exactly_one_door() {
     w.register(shared).await;
     let sees = |ns: &'static str| {
         let w = &w;
-        async move { !w.resolve(&member(&[ns], &[]), ResolveRequest { query: "salary_slip".into(), ..asking() }).await.unwrap().decision.candidates.is_empty() }
+        async move {
+            !w.resolve(&member(&[ns], &[]), ResolveRequest { query: "salary_slip".into(), ..asking() })
+                .await
+                .unwrap()
+                .decision
+                .candidates
+                .is_empty()
+        }
     };
     assert!(sees("finance").await && sees("hr/payroll").await && !sees("hr").await && !sees("sales").await);
 }
@@ -81,8 +93,14 @@ async fn ids_never_pass_to_another_owner() {
     let anna = Principal { caller: "anna".into(), ..member(&["a"], &[]) };
     let ben = Principal { caller: "ben".into(), ..member(&["a"], &[]) };
     w.ingest.register(&anna, &agent("a", "bot", &[("send_mail", "send a mail")])).await.unwrap();
-    assert_eq!(w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(), "conflict");
+    assert_eq!(
+        w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(),
+        "conflict"
+    );
     w.ingest.deregister(&anna, &key("a", "bot")).await.unwrap();
-    assert_eq!(w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(), "conflict");
+    assert_eq!(
+        w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(),
+        "conflict"
+    );
     w.ingest.register(&anna, &agent("a", "bot", &[("send_mail", "send a mail again")])).await.unwrap();
 }
