@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod dispatch;
 pub mod embed;
 pub mod error;
 pub mod eval;

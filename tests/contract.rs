@@ -1,5 +1,7 @@
 //! What others build on stays: the wire format is additive only, and no setting is there for show.
 
+#![allow(clippy::unwrap_used)]
+
 use agent_reach::api::pb;
 use agent_reach::config::Config;
 use prost::Message;

@@ -7,6 +7,7 @@ use agent_reach::embed::bundle::Bundle;
 use agent_reach::embed::cache::{CONFIG, Cache, SUMS, TOKENIZER, WEIGHTS, default_dir};
 use agent_reach::embed::catalog::Catalog;
 use agent_reach::embed::fp32::Fp32;
+use agent_reach::embed::int8::{Int8, cache as kept};
 use agent_reach::embed::models::{ArmId, Models, ModelsConfig};
 use agent_reach::embed::testing::models;
 use agent_reach::embed::worker::{WorkClass, Worker, WorkerConfig};
@@ -154,6 +155,59 @@ fn meaning_is_near_and_fingerprints_tell_models_apart() {
     let far = cos(&ask.vector, &one(&*zh, "代码评审").vector);
     assert!(near > far + 0.1, "{near} {far}");
     assert_eq!(models.for_lang(Lang::Zh), [ArmId(0)]);
+}
+
+#[test]
+fn eight_bits_are_close_to_the_reference_implementation() {
+    models().unwrap();
+    let (catalog, cache) = (Catalog::shipped(), Cache::new(default_dir()));
+    for lang in ["zh", "en"] {
+        let mut fixture = golden(lang);
+        if cfg!(debug_assertions) {
+            println!("a few short texts only: kernels without optimisation take 0.3 s a text");
+            fixture.golden.retain(|g| g.tokens < 12);
+            fixture.golden.truncate(8);
+        }
+        let model = Int8::load(catalog.get(&fixture.model).unwrap(), &cache).unwrap();
+        assert_ne!(model.info().fingerprint, reference(&fixture.model).info().fingerprint);
+        let texts: Vec<&str> = fixture.golden.iter().map(|g| g.text.as_str()).collect();
+        let got = model.embed(&texts).unwrap();
+        let cosines: Vec<f64> = got.iter().zip(&fixture.golden).map(|(e, g)| cos(&e.vector, &g.vector)).collect();
+        let (mean, worst) = (cosines.iter().sum::<f64>() / cosines.len() as f64, cosines.iter().copied().fold(1.0, f64::min));
+        println!("{lang} on {}: cosine to the reference {mean:.5}, lowest {worst:.5}", model.kernel().name());
+        assert!(mean >= 0.999 && worst >= 0.995, "{lang}: {mean} {worst}");
+        for (g, e) in fixture.golden.iter().zip(&got).filter(|(g, _)| g.tokens < 20) {
+            assert_eq!((e.tokens, e.truncated), (g.tokens, false));
+            assert_eq!(&one(&model, &g.text), e, "alone and in company the same bits");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "quantising without optimisation takes a minute; run it with --release")]
+fn kept_int8_weights_are_used_when_sound_and_made_anew_when_not() {
+    models().unwrap();
+    let name = "bge-small-zh-v1.5";
+    let (from, dir) = (default_dir().join(name), tempfile::tempdir().unwrap());
+    let folder = dir.path().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in [WEIGHTS, TOKENIZER, CONFIG, SUMS] {
+        std::fs::copy(from.join(file), folder.join(file)).unwrap();
+    }
+    let (catalog, cache) = (Catalog::shipped(), Cache::new(dir.path()));
+    let load = || Int8::load(catalog.get(name).unwrap(), &cache);
+    let first = one(&load().unwrap(), "我要退款").vector;
+    let file = folder.join(kept::FILE);
+    let good = std::fs::read(&file).unwrap();
+
+    // with the published weights gone, only the kept ones can answer
+    std::fs::rename(folder.join(WEIGHTS), folder.join("away")).unwrap();
+    assert_eq!(one(&load().unwrap(), "我要退款").vector, first);
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(good.len() as u64 / 2).unwrap();
+    assert!(load().is_err());
+    std::fs::rename(folder.join("away"), folder.join(WEIGHTS)).unwrap();
+    assert_eq!(one(&load().unwrap(), "我要退款").vector, first);
+    assert!(std::fs::read(&file).unwrap() == good, "made anew, byte for byte");
 }
 
 /// Figures of this machine: `cargo test --test embed figures -- --ignored --nocapture`.

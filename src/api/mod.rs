@@ -20,7 +20,7 @@ pub mod service;
 use crate::config::Server;
 use crate::error::Error;
 use crate::tasks::{Stage, Tasks};
-use crate::telemetry::metrics::{Gauge, set};
+use crate::telemetry::metrics::{Gauge, set, upkeep};
 use service::{Door, Service};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,6 +55,7 @@ pub async fn open(service: &Arc<Service>, server: &Server, tasks: &Tasks) -> Res
                 health.set_service_status(name, status).await;
             }
             set(Gauge::Ready, &[], f64::from(u8::from(ready)));
+            upkeep();
             if stop.is_cancelled() {
                 return;
             }

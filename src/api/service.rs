@@ -22,7 +22,7 @@ use serde_json::Value;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Which door a request came through, for metrics alone.
@@ -76,7 +76,11 @@ pub struct Service {
     parts: Parts,
     places: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    last_ready: tokio::sync::Mutex<Option<(Instant, Result<(), Error>)>>,
 }
+
+/// How long an answer to "are you ready?" holds.
+const READY_HOLDS: Duration = Duration::from_millis(500);
 
 /// A stream that holds its place among the open ones.
 struct Open {
@@ -93,7 +97,12 @@ impl Service {
     /// Over its parts.
     pub fn new(parts: Parts) -> Arc<Self> {
         let (places, streams) = (parts.limits.requests, parts.limits.watchers);
-        Arc::new(Self { parts, places: Arc::new(Semaphore::new(places)), streams: Arc::new(Semaphore::new(streams)) })
+        Arc::new(Self {
+            parts,
+            places: Arc::new(Semaphore::new(places)),
+            streams: Arc::new(Semaphore::new(streams)),
+            last_ready: tokio::sync::Mutex::new(None),
+        })
     }
 
     /// Limits.
@@ -233,8 +242,19 @@ impl Service {
         Ok(events.boxed())
     }
 
-    /// Whether a query can be answered now.
+    /// Whether a query can be answered now. Asked by whoever likes, so it is found out once at a time and holds for [`READY_HOLDS`].
     pub async fn ready(&self) -> Result<(), Error> {
+        let mut last = self.last_ready.lock().await;
+        let now = self.parts.clock.instant();
+        if let Some((_, ready)) = last.as_ref().filter(|(at, _)| now.duration_since(*at) < READY_HOLDS) {
+            return ready.clone();
+        }
+        let ready = self.look_ready().await;
+        *last = Some((self.parts.clock.instant(), ready.clone()));
+        ready
+    }
+
+    async fn look_ready(&self) -> Result<(), Error> {
         let checked = AssertUnwindSafe(tokio::time::timeout(self.parts.limits.deadline_default, self.parts.status.ready())).catch_unwind();
         let ready = match checked.await {
             Ok(Ok(ready)) => ready,

@@ -13,7 +13,7 @@ use std::io::Write;
 /// Runs an evaluation.
 pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exit, Failure> {
     let EvalCommand::Run(args) = command;
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut, ..Rules::default() })?;
+    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
     if !read.faults.is_empty() {
         for fault in read.faults.iter().take(20) {
             say(&format!("warning: {fault}"));
@@ -60,10 +60,10 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     let mut failed: Option<std::io::Error> = None;
     let report = run::run(&bench, &models, &settings, |query, asked| {
         bar.inc(1);
-        if let Some(file) = &mut features {
-            if let Err(e) = writeln!(file, "{}", dump::line(query, asked)) {
-                failed.get_or_insert(e);
-            }
+        if let Some(file) = &mut features
+            && let Err(e) = writeln!(file, "{}", dump::line(query, asked))
+        {
+            failed.get_or_insert(e);
         }
     })
     .await?;

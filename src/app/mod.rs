@@ -7,6 +7,7 @@ mod evaluation;
 mod parts;
 mod ports;
 mod probe;
+mod schemas;
 mod serve;
 
 pub use parts::Parts;

@@ -2,16 +2,18 @@
 
 use super::decision_log::DecisionLog;
 use super::ports::{Matcher, Registry, Status};
+use super::schemas::WebSchemas;
 use crate::api::auth::Authenticator;
 use crate::api::service::{Parts as ServiceParts, Service};
 use crate::catalog::schema::Schemas;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Source};
+use crate::config::{Config, IndexConfig, Source};
 use crate::embed::fetch::{FetchConfig, Progress};
 use crate::embed::models::{Models, ModelsConfig};
 use crate::embed::worker::WorkerConfig;
 use crate::error::Error;
-use crate::index::dense::DenseConfig;
+use crate::index::StackConfig;
+use crate::index::dense::{DenseConfig, GraphConfig};
 use crate::index::keyword::LexConfig;
 use crate::ingest::{self, Boot, Ingest, IngestConfig, Loaded};
 use crate::route::prepare::Limits;
@@ -66,6 +68,10 @@ pub fn models_config(config: &Config) -> ModelsConfig {
     }
 }
 
+fn stack(index: &IndexConfig) -> StackConfig {
+    StackConfig { delta_max: index.delta_max, fan: index.fan, purge_share: index.purge_share }
+}
+
 /// Loads the models on a thread of their own.
 pub async fn load_models(config: ModelsConfig, progress: &(dyn Progress + 'static)) -> Result<(Arc<Models>, Vec<(Arc<str>, f64)>), Error> {
     std::thread::scope(|scope| {
@@ -90,12 +96,23 @@ impl Parts {
         let boot = Boot {
             store: store.clone(),
             models: models.clone(),
-            schemas: Schemas::new(config.schemas.folder.clone(), None),
+            schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::below(&config.schemas.allow_urls)),
             clock: clock.clone(),
             policy: config.policy.clone(),
-            dense: DenseConfig::default(),
-            words: LexConfig::default(),
-            config: IngestConfig::default(),
+            dense: DenseConfig {
+                stack: stack(&config.index),
+                graph: GraphConfig {
+                    min_rows: config.index.min_rows,
+                    neighbours: config.index.neighbours,
+                    ef_build: config.index.ef_build,
+                    ef_search: config.index.ef_search,
+                },
+            },
+            words: LexConfig { stack: stack(&config.index), ..LexConfig::default() },
+            config: IngestConfig {
+                probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX),
+                ..IngestConfig::default()
+            },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let loaded = ingest.load().await?;

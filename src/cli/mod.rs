@@ -71,6 +71,7 @@ pub struct Cli {
 
 /// Options of every command.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Common {
     /// Server to talk to.
     #[arg(long, global = true, env = "REACH_SERVER", default_value = "http://127.0.0.1:7701", value_name = "URL", hide_env_values = true)]
@@ -82,7 +83,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Configuration file.
-    #[arg(long, global = true, env = "REACH_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "REACH_CONFIG", value_name = "FILE", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// Changes one setting, such as `--set policy.default_preset=gateway`; may be repeated.
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]

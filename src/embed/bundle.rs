@@ -37,7 +37,7 @@ pub struct Shape {
 pub struct Bundle {
     /// Its entry in the catalogue.
     pub spec: ModelSpec,
-    /// Its files, checked; `files.weights` can be taken.
+    /// Its files, checked; `files.weights` can be taken, and is empty after [`Bundle::read_light`].
     pub files: Files,
     /// Its tokenizer.
     pub tokeniser: Tokeniser,
@@ -48,7 +48,15 @@ pub struct Bundle {
 impl Bundle {
     /// Reads a model out of the cache.
     pub fn read(spec: &ModelSpec, cache: &Cache) -> Result<Self, EmbedError> {
-        let files = cache.read(&spec.name)?;
+        Self::of(spec, cache.read(&spec.name)?)
+    }
+
+    /// Reads a model without its weights, for encoders that have a faster way to theirs.
+    pub fn read_light(spec: &ModelSpec, cache: &Cache) -> Result<Self, EmbedError> {
+        Self::of(spec, cache.read_light(&spec.name)?)
+    }
+
+    fn of(spec: &ModelSpec, files: Files) -> Result<Self, EmbedError> {
         let shape: Shape = serde_json::from_slice(&files.config).map_err(|e| files.damaged(CONFIG, e))?;
         if shape.hidden_size != spec.dim || shape.num_attention_heads == 0 || !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
             return Err(files.damaged(

@@ -134,6 +134,13 @@ impl Cache {
 
     /// Reads the three files of a model, checked. The error names the file at fault.
     pub fn read(&self, name: &str) -> Result<Files, EmbedError> {
+        let mut files = self.read_light(name)?;
+        files.weights = files.read_checked(WEIGHTS)?;
+        Ok(files)
+    }
+
+    /// As [`Cache::read`], but leaves the weights unread and empty: they are a hundred times the rest.
+    pub fn read_light(&self, name: &str) -> Result<Files, EmbedError> {
         if !self.holds(name) {
             return Err(EmbedError::Missing(format!(
                 "the model `{name}` is not in {}; fetch it with `reach models pull {name}`",
@@ -141,25 +148,13 @@ impl Cache {
             )));
         }
         let folder = self.path(name);
-        let damaged = |file: &str, why: String| EmbedError::Damaged { file: folder.join(file).display().to_string(), why };
-        let text = fs::read_to_string(folder.join(SUMS)).map_err(|e| damaged(SUMS, e.to_string()))?;
-        let sums = Sums::parse(&text).ok_or_else(|| damaged(SUMS, "not the checksums of three files".into()))?;
-        let read = |file: &str| -> Result<Vec<u8>, EmbedError> {
-            let data = fs::read(folder.join(file)).map_err(|e| damaged(file, e.to_string()))?;
-            let found = hex_sha256(&data);
-            if sums.files.get(file) == Some(&found) {
-                Ok(data)
-            } else {
-                Err(damaged(file, format!("{} bytes that don't match the checksum in {SUMS}", data.len())))
-            }
-        };
-        Ok(Files {
-            weights: read(WEIGHTS)?,
-            tokenizer: read(TOKENIZER)?,
-            config: read(CONFIG)?,
-            folder: folder.clone(),
-            sums: sums.clone(),
-        })
+        let damaged = |why: String| EmbedError::Damaged { file: folder.join(SUMS).display().to_string(), why };
+        let text = fs::read_to_string(folder.join(SUMS)).map_err(|e| damaged(e.to_string()))?;
+        let sums = Sums::parse(&text).ok_or_else(|| damaged("not the checksums of three files".into()))?;
+        let mut files = Files { weights: Vec::new(), tokenizer: Vec::new(), config: Vec::new(), folder, sums };
+        files.tokenizer = files.read_checked(TOKENIZER)?;
+        files.config = files.read_checked(CONFIG)?;
+        Ok(files)
     }
 
     /// Takes the lock of a model; waits while another process holds it, calling `waiting` once.
@@ -286,6 +281,16 @@ pub struct Files {
 }
 
 impl Files {
+    /// Reads one of the files again and compares it with its checksum.
+    pub fn read_checked(&self, file: &str) -> Result<Vec<u8>, EmbedError> {
+        let data = fs::read(self.folder.join(file)).map_err(|e| self.damaged(file, e))?;
+        if self.sums.files.get(file) == Some(&hex_sha256(&data)) {
+            Ok(data)
+        } else {
+            Err(self.damaged(file, format!("{} bytes that don't match the checksum in {SUMS}", data.len())))
+        }
+    }
+
     /// An error that names one of the files.
     pub fn damaged(&self, file: &str, why: impl ToString) -> EmbedError {
         EmbedError::Damaged { file: self.folder.join(file).display().to_string(), why: why.to_string() }

@@ -10,6 +10,7 @@ pub mod cache;
 pub mod catalog;
 pub mod fetch;
 pub mod fp32;
+pub mod int8;
 pub mod models;
 pub mod onnx;
 pub mod slot;

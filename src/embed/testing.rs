@@ -2,7 +2,7 @@
 
 use super::fetch::Quiet;
 use super::fp32::normalised;
-use super::models::{Models, ModelsConfig};
+use super::models::{Models, ModelsConfig, Precision};
 use super::worker::WorkerConfig;
 use super::{Embed, EmbedError, Embedding, ModelInfo};
 use crate::types::Lang;
@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The two small models, fetched by the ordinary sources into the ordinary folder on first use, loaded once a process.
+/// Without optimisation the f32 reference, which is a dependency and optimised, is the faster one.
 pub fn models() -> Result<Arc<Models>, EmbedError> {
     static LOADED: OnceLock<Result<Arc<Models>, EmbedError>> = OnceLock::new();
-    LOADED.get_or_init(|| Models::load(&ModelsConfig::default(), &Quiet).map(Arc::new)).clone()
+    let precision = if cfg!(debug_assertions) { Precision::Fp32 } else { Precision::default() };
+    LOADED.get_or_init(|| Models::load(&ModelsConfig { precision, ..ModelsConfig::default() }, &Quiet).map(Arc::new)).clone()
 }
 
 /// Two fake arms, Chinese and English, of 64 dimensions, on a small worker.

@@ -80,7 +80,7 @@ pub fn sample(mut queries: Vec<Labelled>, limit: Option<usize>, seed: u64) -> Ve
     if let Some(limit) = limit.filter(|l| *l < queries.len()) {
         let mut dice = crate::route::dice::Dice::new(seed);
         for i in (1..queries.len()).rev() {
-            let j = (dice.next() % (i as u64 + 1)) as usize;
+            let j = (dice.roll() % (i as u64 + 1)) as usize;
             queries.swap(i, j);
         }
         queries.truncate(limit);

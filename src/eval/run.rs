@@ -147,12 +147,7 @@ impl Bench {
             policy,
             dense: DenseConfig::default(),
             words: LexConfig::default(),
-            config: IngestConfig {
-                rules: Rules { long: Long::Cut, ..Rules::default() },
-                lenient_schemas: true,
-                lint: false,
-                agents_per_owner: 0,
-            },
+            config: IngestConfig { rules: Rules { long: Long::Cut }, lenient_schemas: true, lint: false, ..IngestConfig::default() },
         };
         let (views, ingest) = ingest::start(boot).await?;
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
@@ -219,7 +214,7 @@ fn places<'a>(query: &Labelled, order: impl Iterator<Item = (&'a str, &'a str)>)
     order.enumerate().filter(|(_, (a, c))| is_right(query, a, c)).map(|(i, _)| i).collect()
 }
 
-fn by<'a>(items: &'a [Item], key: impl Fn(&Item) -> Option<f32>) -> impl Iterator<Item = (&'a str, &'a str)> {
+fn by(items: &[Item], key: impl Fn(&Item) -> Option<f32>) -> impl Iterator<Item = (&str, &str)> {
     let mut order: Vec<(f32, usize)> = items.iter().enumerate().filter_map(|(i, it)| Some((key(it)?, i))).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     order.into_iter().filter_map(|(_, i)| items.get(i)).map(|i| (&*i.agent.agent_id, &*i.capability))

@@ -116,10 +116,11 @@ fn add(rows: &mut imbl::HashMap<Arc<str>, Arc<Row>>, key: String, capability: &s
         row.at_ms = at_ms;
     }
     row.decay_to(at_ms);
-    if row.weights.len() >= MAX_PER_CALLER && !row.weights.contains_key(capability) {
-        if let Some(least) = row.weights.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(k, _)| k.clone()) {
-            row.total -= row.weights.remove(&least).unwrap_or(0.0);
-        }
+    if row.weights.len() >= MAX_PER_CALLER
+        && !row.weights.contains_key(capability)
+        && let Some(least) = row.weights.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(k, _)| k.clone())
+    {
+        row.total -= row.weights.remove(&least).unwrap_or(0.0);
     }
     // an event from the past counts with what is left of it
     let weight = weight * decay((row.at_ms - at_ms).max(0));

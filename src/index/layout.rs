@@ -102,6 +102,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
     use super::*;
 
     #[test]

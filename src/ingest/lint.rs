@@ -33,10 +33,10 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                 let mut other = |s: u32| s != *slot && view.cap(s).is_some_and(|c| c.folded() != cap.folded());
                 if *role == Role::Both {
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
-                    if let Some((near, cosine)) = best.first() {
-                        if fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c) {
-                            fact.nearest = Some((name_of(*near), *cosine));
-                        }
+                    if let Some((near, cosine)) = best.first()
+                        && fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c)
+                    {
+                        fact.nearest = Some((name_of(*near), *cosine));
                     }
                 } else if examples < MAX_EXAMPLES {
                     let index = examples;

@@ -52,11 +52,19 @@ pub struct IngestConfig {
     pub lint: bool,
     /// Most agents one owner may register; 0 = no limit.
     pub agents_per_owner: usize,
+    /// Failed probes in a row that make an agent unreachable.
+    pub probe_failures: u32,
 }
 
 impl Default for IngestConfig {
     fn default() -> Self {
-        Self { rules: Rules::default(), lenient_schemas: false, lint: true, agents_per_owner: 0 }
+        Self {
+            rules: Rules::default(),
+            lenient_schemas: false,
+            lint: true,
+            agents_per_owner: 0,
+            probe_failures: crate::live::PROBE_FAILURES,
+        }
     }
 }
 
@@ -84,7 +92,7 @@ impl Ingest {
         engine: Engine,
         config: IngestConfig,
     ) -> Self {
-        let live = Arc::new(Mutex::new(LiveTable::new(Protection::default())));
+        let live = Arc::new(Mutex::new(LiveTable::new(Protection { probe_failures: config.probe_failures, ..Protection::default() })));
         Self {
             store,
             models,

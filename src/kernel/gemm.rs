@@ -78,7 +78,11 @@ impl Kernel {
     pub fn gemm(self, a: &Activations, w: &Weights, outputs: Range<usize>, out: &mut [f32], stride: usize) {
         let (rows, width) = (a.rows(), outputs.len());
         assert!(a.width() == w.inputs(), "{} columns for {} inputs", a.width(), w.inputs());
-        assert!(outputs.start % PANEL == 0 && outputs.end % PANEL == 0 && outputs.end <= w.width(), "outputs {outputs:?} of {}", w.width());
+        assert!(
+            outputs.start.is_multiple_of(PANEL) && outputs.end.is_multiple_of(PANEL) && outputs.end <= w.width(),
+            "outputs {outputs:?} of {}",
+            w.width()
+        );
         if rows == 0 || width == 0 {
             return;
         }

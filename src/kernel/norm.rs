@@ -55,7 +55,12 @@ impl Kernel {
     /// # Panics
     /// If the widths don't fit each other.
     pub fn layer_norm(self, x: &mut [f32], add: &[f32], gain: &[f32], offset: &[f32], eps: f32) {
-        assert!(!gain.is_empty() && gain.len() == offset.len() && x.len() % gain.len() == 0, "layer norm of {} by {}", x.len(), gain.len());
+        assert!(
+            !gain.is_empty() && gain.len() == offset.len() && x.len().is_multiple_of(gain.len()),
+            "layer norm of {} by {}",
+            x.len(),
+            gain.len()
+        );
         assert!(add.is_empty() || add.len() == x.len(), "layer norm of {} plus {}", x.len(), add.len());
         simd::run(self, Norm { x, add, gain, offset, eps });
     }

@@ -47,7 +47,7 @@ impl Weights {
     /// If the lengths don't fit.
     pub fn pack(bytes: &[i8], scale: &[f32], bias: &[f32]) -> Self {
         let n = scale.len();
-        assert!(n > 0 && n == bias.len() && bytes.len() % n == 0 && !bytes.is_empty(), "{} bytes for {n} outputs", bytes.len());
+        assert!(n > 0 && n == bias.len() && bytes.len().is_multiple_of(n) && !bytes.is_empty(), "{} bytes for {n} outputs", bytes.len());
         let k = bytes.len() / n;
         let mut data = Aligned::zeroed(packed_bytes(n, k));
         let out = data.bytes_mut();

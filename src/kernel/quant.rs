@@ -176,7 +176,7 @@ impl Kernel {
     /// If `x` is not whole rows.
     pub fn quantise(self, x: &[f32], factors: &[f32], out: &mut Activations) {
         let width = factors.len();
-        assert!(width > 0 && x.len() % width == 0, "{} floats in rows of {width}", x.len());
+        assert!(width > 0 && x.len().is_multiple_of(width), "{} floats in rows of {width}", x.len());
         out.reset(x.len() / width, width);
         simd::run(self, Quantise { x, factors, out });
     }
@@ -186,7 +186,7 @@ impl Kernel {
     /// # Panics
     /// If `x` is not whole rows.
     pub fn gelu_quantise(self, x: &mut [f32], width: usize, out: &mut Activations) {
-        assert!(width > 0 && x.len() % width == 0, "{} floats in rows of {width}", x.len());
+        assert!(width > 0 && x.len().is_multiple_of(width), "{} floats in rows of {width}", x.len());
         out.reset(x.len() / width, width);
         simd::run(self, GeluQuantise { x, width, out });
     }

@@ -18,6 +18,8 @@ pub struct Terms {
     pub probe_ms: Option<i64>,
     /// Drained by the registry.
     pub draining: bool,
+    /// Failed probes in a row that make it unreachable; at least 1.
+    pub probe_failures: u32,
 }
 
 /// Whether an agent can be reached, as far as is known.
@@ -210,7 +212,7 @@ impl AgentMemory {
         let stale = over && forgive_from.is_some_and(|from| lease_until_ms.is_some_and(|until| until >= from));
         let reach = if over && !stale {
             Reach::Expired
-        } else if self.probe_failures >= PROBE_FAILURES {
+        } else if self.probe_failures >= self.terms.probe_failures.max(1) {
             Reach::Unreachable
         } else if self.terms.ttl_ms.is_some() {
             Reach::Live

@@ -35,11 +35,13 @@ pub struct Protection {
     pub recovered: f64,
     /// … or after this long, ms.
     pub longest_ms: i64,
+    /// Failed probes in a row that make an agent unreachable.
+    pub probe_failures: u32,
 }
 
 impl Default for Protection {
     fn default() -> Self {
-        Self { min_agents: 5, share: 0.5, burst_ms: 60_000, recovered: 0.75, longest_ms: 3_600_000 }
+        Self { min_agents: 5, share: 0.5, burst_ms: 60_000, recovered: 0.75, longest_ms: 3_600_000, probe_failures: PROBE_FAILURES }
     }
 }
 
@@ -111,7 +113,12 @@ impl LiveTable {
     /// An agent was registered, replaced or drained. A known one keeps its windows and its lease.
     pub fn register(&mut self, manifest: &Manifest, draining: bool, now_ms: i64) {
         let ms = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
-        let terms = Terms { ttl_ms: manifest.ttl.map(ms), probe_ms: manifest.health_check.as_ref().map(|h| ms(h.interval)), draining };
+        let terms = Terms {
+            ttl_ms: manifest.ttl.map(ms),
+            probe_ms: manifest.health_check.as_ref().map(|h| ms(h.interval)),
+            draining,
+            probe_failures: self.protection.probe_failures,
+        };
         let key = manifest.key();
         match self.agents.get_mut(&key) {
             Some(known) => known.terms = terms,

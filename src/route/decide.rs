@@ -132,7 +132,7 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
     };
     if let Some(best) = decision.dropped.first().filter(|d| decision.candidates.first().is_none_or(|c| d.similarity > c.probability.get()))
     {
-        decision.reasons.push(Note::new("better_dropped", format!("{}", crate::route::explain::why_not(best))));
+        decision.reasons.push(Note::new("better_dropped", crate::route::explain::why_not(best).to_string()));
     }
     decision
 }

@@ -11,7 +11,7 @@ impl Dice {
     }
 
     /// The next 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +21,7 @@ impl Dice {
 
     /// A number in 0..1.
     pub fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+        (self.roll() >> 40) as f32 / (1u64 << 24) as f32
     }
 }
 
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn same_seed_same_rolls_and_they_spread() {
         let (mut a, mut b) = (Dice::new(7), Dice::new(7));
-        assert!((0..100).all(|_| a.next() == b.next()));
+        assert!((0..100).all(|_| a.roll() == b.roll()));
         let mean = (0..10_000).map(|_| a.unit()).sum::<f32>() / 10_000.0;
         assert!((0.48..0.52).contains(&mean), "{mean}");
     }

@@ -38,6 +38,7 @@ pub const NAMES: &[&str] = &[
     "over_pool",
     "absolute",
     "hub",
+    "rich",
     // words
     "bm25",
     "gap_bm25",
@@ -75,7 +76,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Features that come from vectors; the others follow.
-const DENSE: usize = 25;
+const DENSE: usize = 26;
 /// Number of features.
 pub const COUNT: usize = NAMES.len();
 
@@ -99,6 +100,11 @@ impl Column {
             .map(|v| v.map_or((0.0, 0.0), |v| (((v - best) / spread).clamp(-8.0, 0.0), ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0))))
             .collect()
     }
+}
+
+/// How much labelled text a capability has, 0..1: n / (n + 2). Among capabilities of unequal richness the rich ones are nearer to everything.
+fn richness(e: &ArmEvidence) -> f32 {
+    e.count as f32 / (e.count as f32 + 2.0)
 }
 
 fn mean_of(e: &ArmEvidence) -> Option<f32> {
@@ -166,6 +172,8 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
         let (pool_mean, pool_std, pool_best) = used.pool;
         let mut scores = Vec::new();
         let hubs: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| e.hub)).collect();
+        let rich: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| richness(&e))).collect();
+        let rich_mean = rich.iter().sum::<f32>() / rich.len().max(1) as f32;
         let hub_mean = hubs.iter().sum::<f32>() / hubs.len().max(1) as f32;
         for (i, f) in found.iter().enumerate() {
             let Some(e) = evidence(f) else { continue };
@@ -177,6 +185,7 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
             rows[i][22] += ((e.dense - pool_best) / spread).clamp(-8.0, 8.0);
             rows[i][23] += ((e.dense - arm.background.mean) / spread).clamp(-8.0, 12.0);
             rows[i][24] += ((e.hub - hub_mean) / spread).clamp(-6.0, 6.0);
+            rows[i][25] += richness(&e) - rich_mean;
             dense_score[i] = dense_score[i].max(z);
             scores.push(e.dense);
             q_pool = q_pool.max(z);
@@ -259,7 +268,7 @@ mod tests {
 
     #[test]
     fn dense_features_come_first() {
-        assert_eq!(index("hub"), Some(DENSE - 1));
+        assert_eq!(index("rich"), Some(DENSE - 1));
         assert_eq!(index("bm25"), Some(DENSE));
         assert_eq!(index("pool_mean"), Some(20));
         assert_eq!(index("q_agree"), Some(COUNT - 1));

@@ -40,10 +40,10 @@ impl<'a> Gate<'a> {
         let Some(cap) = self.view.cap(slot) else { return false };
         let reason = self.judge(cap);
         let admitted = reason.is_none();
-        if let Some(reason) = reason {
-            if self.dropped.len() < MAX_DROPPED {
-                self.dropped.push((slot, reason));
-            }
+        if let Some(reason) = reason
+            && self.dropped.len() < MAX_DROPPED
+        {
+            self.dropped.push((slot, reason));
         }
         self.verdicts.insert(slot, admitted);
         admitted
@@ -98,10 +98,10 @@ impl<'a> Gate<'a> {
                 return Some(DropReason::Attribute { name: name.clone() });
             }
         }
-        if let (Some(cost), Some(max)) = (capability.cost, query.max_cost) {
-            if cost > max {
-                return Some(DropReason::Cost { cost, max });
-            }
+        if let (Some(cost), Some(max)) = (capability.cost, query.max_cost)
+            && cost > max
+        {
+            return Some(DropReason::Cost { cost, max });
         }
         if let Some(reason) = state::unavailable(self.view, cap, query) {
             return Some(reason);

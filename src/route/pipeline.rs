@@ -308,7 +308,21 @@ pub fn payload_error(list: &Shortlist) -> Option<Error> {
                 expected.clone(),
                 format!("asked by {} {}", d.agent, d.capability),
             )),
-            _ => None,
+            DropReason::ScopeMissing { .. }
+            | DropReason::Region { .. }
+            | DropReason::Closed { .. }
+            | DropReason::Attribute { .. }
+            | DropReason::Cost { .. }
+            | DropReason::LeaseExpired
+            | DropReason::Unreachable
+            | DropReason::Draining
+            | DropReason::Breaker
+            | DropReason::Overloaded
+            | DropReason::Rule { .. }
+            | DropReason::NotPreferred
+            | DropReason::NotTarget
+            | DropReason::Excluded
+            | DropReason::UnderFloor => None,
         })
         .collect();
     (!faults.is_empty())

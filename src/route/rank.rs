@@ -138,7 +138,7 @@ pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &m
         })
         .collect();
     for (r, reach) in ranked.drain(..).zip(group_reach) {
-        keyed.push((tier(r.item), reach, dice.next(), r));
+        keyed.push((tier(r.item), reach, dice.roll(), r));
     }
     let mut out = Vec::with_capacity(keyed.len());
     for level in 0..4 {
@@ -172,10 +172,11 @@ fn explore(out: &mut [Ranked<'_>], preset: &Preset, policy: &Policy, dice: &mut 
         if let Some(i) = out.iter().position(|r| same(r) && !has_data(r) && r.item.live.traffic_share >= 1.0) {
             out[..=i].rotate_right(1);
         }
-    } else if spread && dice.unit() < 0.5 {
-        if let Some(i) = out.iter().skip(1).position(same) {
-            out[..=i + 1].rotate_right(1);
-        }
+    } else if spread
+        && dice.unit() < 0.5
+        && let Some(i) = out.iter().skip(1).position(same)
+    {
+        out[..=i + 1].rotate_right(1);
     }
 }
 

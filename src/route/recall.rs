@@ -38,6 +38,8 @@ pub struct ArmEvidence {
     pub example: Option<f32>,
     /// Mean of the two nearest examples.
     pub examples: Option<f32>,
+    /// Number of examples.
+    pub count: u32,
     /// Mean cosine to name, description and both after the pools' mean vectors were taken away: what is common to all texts does not count.
     pub centred: Option<f32>,
     /// How near the capability stands to requests of all kinds.
@@ -118,6 +120,7 @@ fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Optio
                 out.dense = out.dense.max(cosine);
             }
             Role::Example | Role::Learned => {
+                out.count += 1;
                 out.dense = out.dense.max(cosine);
                 if cosine > first {
                     (first, second) = (cosine, first);

@@ -89,7 +89,7 @@ impl Resolver {
     }
 
     fn draw(&self) -> u64 {
-        crate::route::dice::Dice::new(self.seed ^ self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x2545_F491_4F6C_DD1D)).next()
+        crate::route::dice::Dice::new(self.seed ^ self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x2545_F491_4F6C_DD1D)).roll()
     }
 
     /// Resolves one request.

@@ -7,6 +7,7 @@
 
 mod decisions;
 mod error;
+mod messages;
 mod meta;
 mod readers;
 mod registry;

@@ -72,6 +72,8 @@ const MIGRATIONS: &[&str] = &[
         body BLOB NOT NULL
     ) STRICT;
     CREATE INDEX decisions_at ON decisions (at_ms, seq, bytes);",
+    // 2: messages
+    super::messages::TABLES,
 ];
 
 /// The newest format this program reads and writes.

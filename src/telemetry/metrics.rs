@@ -164,11 +164,15 @@ pub fn observe(histogram: Histogram, labels: &[&'static str], value: f64) {
     recorder().register_histogram(&key(histogram.name(), histogram.labels(), labels), &META).record(value);
 }
 
+/// Folds the values noted since the last time into their histograms. To be called every few seconds: until then each value takes memory.
+pub fn upkeep() {
+    recorder().handle().run_upkeep();
+}
+
 /// The Prometheus text of everything so far.
 pub fn render() -> String {
-    let handle = recorder().handle();
-    handle.run_upkeep();
-    handle.render()
+    upkeep();
+    recorder().handle().render()
 }
 
 /// Makes a label value of a name that the configuration or the catalogue gave (a model, a preset). At most 64 different

@@ -1,5 +1,7 @@
 //! The front doors against fakes of the registry and the matcher: they agree, keep their limits, and survive bad input.
 
+#![allow(clippy::unwrap_used)]
+
 mod agree;
 mod bad_input;
 mod fakes;

@@ -188,3 +188,60 @@ fn column_sizes(x: &[f32], width: usize) -> Vec<f32> {
     let rows = (x.len() / width).max(1) as f32;
     sums.into_iter().map(|s| (s / rows).sqrt()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embed::int8::testing::{reference, tiny, tiny_file};
+
+    fn texts() -> Vec<Vec<u32>> {
+        let lengths = [1, 2, 7, 16, 17, 150, 33];
+        lengths.iter().enumerate().map(|(t, n)| (0..*n).map(|i| ((i * 7 + t * 3) % 50) as u32).collect()).collect()
+    }
+
+    fn cos(a: &[f32], b: &[f64]) -> f64 {
+        let dot: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum();
+        dot / (a.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>() * b.iter().map(|b| b * b).sum::<f64>()).sqrt()
+    }
+
+    #[test]
+    fn every_kernel_is_close_to_the_long_way() {
+        let shape = tiny();
+        let net = Net::quantise(&tiny_file(&shape), &shape, 0, Kernel::best()).unwrap();
+        for kernel in Kernel::available() {
+            for text in texts() {
+                let got = run(&net, kernel, &mut Workspace::default(), &[&text], None).unwrap();
+                let close = cos(&got, &reference(&shape, &text));
+                assert!(close > 0.9985, "{} {} tokens: {close}", kernel.name(), text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn alone_and_in_company_the_same_bits() {
+        let shape = tiny();
+        let net = Net::quantise(&tiny_file(&shape), &shape, 0, Kernel::best()).unwrap();
+        let texts = texts();
+        let refs: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+        for kernel in Kernel::available() {
+            let mut ws = Workspace::default();
+            let together = run(&net, kernel, &mut ws, &refs, None).unwrap();
+            for (text, row) in refs.iter().zip(together.chunks(64)) {
+                assert_eq!(run(&net, kernel, &mut ws, &[text], None).unwrap(), row, "{} {}", kernel.name(), text.len());
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_texts_are_refused_and_unknown_ids_are_not() {
+        let shape = tiny();
+        let net = Net::quantise(&tiny_file(&shape), &shape, 2, Kernel::best()).unwrap();
+        let mut ws = Workspace::default();
+        assert!(run(&net, Kernel::best(), &mut ws, &[&[]], None).is_err());
+        assert!(run(&net, Kernel::best(), &mut ws, &[&[1; 299]], None).is_err(), "two positions are taken");
+        assert_eq!(run(&net, Kernel::best(), &mut ws, &[&[1; 298]], None).unwrap().len(), 64);
+        let unknown = run(&net, Kernel::best(), &mut ws, &[&[u32::MAX, 3]], None).unwrap();
+        assert_eq!(unknown, run(&net, Kernel::best(), &mut ws, &[&[0, 3]], None).unwrap());
+        assert!(run(&net, Kernel::best(), &mut ws, &[], None).unwrap().is_empty());
+    }
+}

@@ -92,7 +92,11 @@ pub fn check(shape: &Shape) -> Result<(), String> {
     let (h, f, heads) = (shape.hidden_size, shape.intermediate_size, shape.num_attention_heads);
     let sound = h > 0 && heads > 0 && h % heads == 0 && h % PANEL == 0 && f > 0 && f % PANEL == 0 && h.max(f) <= 1 << 14;
     let sound = sound && shape.num_hidden_layers > 0 && shape.vocab_size > 0 && shape.max_position_embeddings > 0;
-    if sound { Ok(()) } else { Err(format!("int8 needs widths in multiples of {PANEL} up to 16384; this model has {h} in {heads} heads, and {f}")) }
+    if sound {
+        Ok(())
+    } else {
+        Err(format!("int8 needs widths in multiples of {PANEL} up to 16384; this model has {h} in {heads} heads, and {f}"))
+    }
 }
 
 fn build(tensors: &Tensors<'_>, shape: &Shape, first_position: usize) -> Result<Net, String> {
@@ -149,8 +153,7 @@ fn usual_sizes(net: &Net, kernel: Kernel) -> Result<Vec<Sizes>, String> {
         (state >> 16) as usize % below.max(1)
     };
     let longest = (net.shape.max_position_embeddings - net.first_position.min(net.shape.max_position_embeddings - 1)).min(40);
-    let probes: Vec<Vec<u32>> =
-        (0..PROBES).map(|_| (0..1 + next(longest)).map(|_| next(net.shape.vocab_size) as u32).collect()).collect();
+    let probes: Vec<Vec<u32>> = (0..PROBES).map(|_| (0..1 + next(longest)).map(|_| next(net.shape.vocab_size) as u32).collect()).collect();
     let refs: Vec<&[u32]> = probes.iter().map(Vec::as_slice).collect();
     let mut sizes = vec![Sizes::default(); net.layers.len()];
     forward::run(net, kernel, &mut Workspace::default(), &refs, Some(&mut sizes))?;
@@ -251,6 +254,37 @@ impl Net {
         let row = |id: usize| self.tokens.get(id * h..(id + 1) * h);
         if let Some(row) = row(id as usize).or_else(|| row(0)) {
             row.convert_to_f32_slice(out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embed::int8::testing::{tiny, tiny_file};
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let shape = tiny();
+        let file = tiny_file(&shape);
+        let error = |file: &[u8], shape: &Shape| Net::quantise(file, shape, 0, Kernel::Scalar).err().unwrap();
+        assert!(error(b"no weights", &shape).len() > 3);
+        assert!(error(&file, &Shape { hidden_size: 48, ..shape.clone() }).contains("multiples of 32"));
+        assert!(error(&file, &Shape { vocab_size: 51, ..shape.clone() }).contains("word_embeddings"));
+        assert!(error(&file, &Shape { num_hidden_layers: 3, ..shape.clone() }).contains("encoder.layer.2"));
+        assert!(error(&file, &Shape { intermediate_size: 128, ..shape.clone() }).contains("output.dense"));
+    }
+
+    #[test]
+    fn large_columns_are_balanced() {
+        let shape = tiny();
+        let net = Net::quantise(&tiny_file(&shape), &shape, 0, Kernel::best()).unwrap();
+        for layer in &net.layers {
+            for factors in [&layer.qkv.factors, &layer.up.factors] {
+                assert!(factors[7] < 0.6, "column 7 is nine times the others: {}", factors[7]);
+                assert!(factors.iter().all(|f| (0.05..=4.0).contains(f)));
+            }
+            assert!(layer.mix.factors.iter().all(|f| *f == 1.0));
         }
     }
 }

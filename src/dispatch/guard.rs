@@ -1,0 +1,341 @@
+//! The one client through which every outbound call goes: agents, health checks, callbacks, schema references.
+//!
+//! In: a [`Call`] with its limits. Out: status, a few headers and the whole body, or a [`CallError`] that says whose fault it is.
+//! Each call: canonical URL → resolve → every address checked → connection to exactly these addresses. No redirects, no proxies from the
+//! environment, no decompression; time, body and headers are bounded. Invariant: no byte is sent to an address that the policy refuses, whatever a
+//! name resolved to before. Cost: a pooled connection. Not here: what a status means (`transport`), the rules (`types::outbound`).
+
+use crate::types::outbound::{OutboundPolicy, Refusal, canonical};
+use futures::StreamExt;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest body of a health check in bytes.
+pub const HEALTH_BODY: usize = 64 * 1024;
+/// Longest health check.
+pub const HEALTH_TIME: Duration = Duration::from_secs(2);
+
+/// Turns a name into addresses. A parameter, so that tests can play a server that changes its mind.
+pub trait Lookup: Send + Sync + 'static {
+    /// All addresses of `name`.
+    fn lookup(&self, name: &str) -> futures::future::BoxFuture<'static, std::io::Result<Vec<IpAddr>>>;
+}
+
+/// The resolver of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemLookup;
+
+impl Lookup for SystemLookup {
+    fn lookup(&self, name: &str) -> futures::future::BoxFuture<'static, std::io::Result<Vec<IpAddr>>> {
+        let name = name.to_string();
+        Box::pin(async move { Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.map(|a| a.ip()).collect()) })
+    }
+}
+
+/// Resolves, checks every address, and hands on only what was checked: the connection is made to these.
+struct Pinned {
+    policy: Arc<OutboundPolicy>,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl Resolve for Pinned {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, found) = (self.policy.clone(), self.lookup.lookup(name.as_str()));
+        Box::pin(async move {
+            let ips = found.await?;
+            for ip in &ips {
+                // one bad address among good ones is enough: the next connection might take it
+                policy.check(*ip)?;
+            }
+            let addrs: Addrs = Box::new(ips.into_iter().map(|ip| SocketAddr::new(ip, 0)));
+            Ok(addrs)
+        })
+    }
+}
+
+/// One outbound call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// `GET`, `POST` or `PUT`.
+    pub method: reqwest::Method,
+    /// Where to.
+    pub url: String,
+    /// Headers, our own names only.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// For everything, connecting included.
+    pub within: Duration,
+    /// Largest answer in bytes.
+    pub max_body: usize,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// `Retry-After`, if it is a number of seconds.
+    pub retry_after: Option<Duration>,
+    /// `Content-Type`.
+    pub content_type: String,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer. Words without addresses or keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The address may not be called.
+    Blocked(Refusal),
+    /// No connection: nothing was sent.
+    Connect,
+    /// Out of time.
+    Timeout,
+    /// The connection broke, or what came was no HTTP.
+    Broken,
+    /// The answer is larger than allowed.
+    TooLarge,
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Blocked(why) => write!(f, "{}: {why}", why.as_str()),
+            Self::Connect => f.write_str("no connection"),
+            Self::Timeout => f.write_str("no answer in time"),
+            Self::Broken => f.write_str("the connection broke"),
+            Self::TooLarge => f.write_str("the answer is too large"),
+        }
+    }
+}
+
+/// The guarded client; cheap to clone.
+#[derive(Clone)]
+pub struct Guard {
+    client: reqwest::Client,
+    policy: Arc<OutboundPolicy>,
+}
+
+impl Guard {
+    /// A client under `policy` that uses the system's resolver.
+    pub fn new(policy: OutboundPolicy, connect: Duration) -> Result<Self, String> {
+        Self::with_lookup(policy, connect, Arc::new(SystemLookup))
+    }
+
+    /// The same with a resolver of one's own.
+    pub fn with_lookup(policy: OutboundPolicy, connect: Duration, lookup: Arc<dyn Lookup>) -> Result<Self, String> {
+        let policy = Arc::new(policy);
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(connect)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(32)
+            .tcp_nodelay(true)
+            .user_agent("agent-reach")
+            .dns_resolver(Arc::new(Pinned { policy: policy.clone(), lookup }))
+            .build()
+            .map_err(|e| e.to_string())?;
+        Ok(Self { client, policy })
+    }
+
+    /// The rules it follows.
+    pub fn policy(&self) -> &OutboundPolicy {
+        &self.policy
+    }
+
+    /// Makes one call.
+    pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
+        // addresses written as such never reach the resolver: checked here, names in `Pinned`
+        let url = canonical(&call.url, &self.policy).map_err(CallError::Blocked)?;
+        let mut request = self.client.request(call.method, url).timeout(call.within).body(call.body);
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        let answer = request.send().await.map_err(|e| reason(&e))?;
+        let header = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_string();
+        let retry_after = header("retry-after").trim().parse().ok().map(Duration::from_secs);
+        let (status, content_type) = (answer.status().as_u16(), header("content-type"));
+        if answer.content_length().is_some_and(|n| n > call.max_body as u64) {
+            return Err(CallError::TooLarge);
+        }
+        let (mut body, mut stream) = (Vec::new(), answer.bytes_stream());
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|e| reason(&e))?;
+            if body.len() + chunk.len() > call.max_body {
+                return Err(CallError::TooLarge);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, retry_after, content_type, body })
+    }
+
+    /// Asks a health address: true for 2xx inside two seconds and 64 KiB.
+    pub async fn healthy(&self, url: &str) -> Result<bool, CallError> {
+        let call = Call {
+            method: reqwest::Method::GET,
+            url: url.to_string(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            within: HEALTH_TIME,
+            max_body: HEALTH_BODY,
+        };
+        self.call(call).await.map(|a| (200..300).contains(&a.status))
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+fn reason(e: &reqwest::Error) -> CallError {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(e);
+    while let Some(inner) = source {
+        if let Some(refusal) = inner.downcast_ref::<Refusal>() {
+            return CallError::Blocked(*refusal);
+        }
+        source = inner.source();
+    }
+    if e.is_connect() {
+        CallError::Connect
+    } else if e.is_timeout() {
+        CallError::Timeout
+    } else {
+        CallError::Broken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::outbound::AddressClass;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers every connection with `parts`, one after the other; counts connections.
+    async fn server(parts: Vec<(Duration, Vec<u8>)>, endless: bool) -> (SocketAddr, Arc<AtomicU32>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (at, count) = (listener.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));
+        let seen = count.clone();
+        #[allow(clippy::disallowed_methods)]
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                seen.fetch_add(1, Ordering::SeqCst);
+                let parts = parts.clone();
+                tokio::spawn(async move {
+                    let mut buf = [0u8; 4096];
+                    if stream.read(&mut buf).await.is_err() {
+                        return;
+                    }
+                    loop {
+                        for (pause, bytes) in &parts {
+                            tokio::time::sleep(*pause).await;
+                            if stream.write_all(bytes).await.is_err() {
+                                return;
+                            }
+                        }
+                        if !endless {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        (at, count)
+    }
+
+    fn guard() -> Guard {
+        Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap()
+    }
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[tokio::test]
+    async fn no_redirect_is_followed() {
+        let (inner, inner_seen) = server(vec![(NOW, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec())], false).await;
+        let redirect = format!("HTTP/1.1 302 Found\r\nlocation: http://{inner}/\r\ncontent-length: 0\r\n\r\n");
+        let (outer, _) = server(vec![(NOW, redirect.into_bytes())], false).await;
+        assert_eq!(guard().healthy(&format!("http://{outer}/")).await, Ok(false));
+        assert_eq!(inner_seen.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn endless_bodies_are_cut_off() {
+        let head = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+        let (at, _) = server(vec![(NOW, head), (NOW, vec![b'x'; 100_000])], true).await;
+        assert_eq!(guard().healthy(&format!("http://{at}/")).await, Err(CallError::TooLarge));
+        let (at, _) = server(vec![(NOW, b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n".to_vec())], false).await;
+        assert_eq!(guard().healthy(&format!("http://{at}/")).await, Err(CallError::TooLarge));
+    }
+
+    #[tokio::test]
+    async fn one_byte_at_a_time_is_too_slow() {
+        let start = b"HTTP/1.1 200 OK\r\ncontent-length: 50000\r\n\r\n".to_vec();
+        let (at, _) = server(vec![(NOW, start), (Duration::from_millis(100), vec![b'x'])], true).await;
+        assert!(matches!(guard().healthy(&format!("http://{at}/")).await, Err(CallError::Timeout | CallError::Broken)));
+    }
+
+    #[tokio::test]
+    async fn headers_of_a_megabyte_break_the_call() {
+        let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "y".repeat(1_000_000));
+        let (at, _) = server(vec![(NOW, head.into_bytes())], false).await;
+        assert!(guard().healthy(&format!("http://{at}/")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn compressed_bodies_stay_compressed() {
+        let body = vec![0u8; 1_000];
+        let mut answer = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1000\r\n\r\n".to_vec();
+        answer.extend(&body);
+        let (at, _) = server(vec![(NOW, answer)], false).await;
+        let call = Call {
+            method: reqwest::Method::GET,
+            url: format!("http://{at}/"),
+            headers: vec![],
+            body: vec![],
+            within: HEALTH_TIME,
+            max_body: 2_000,
+        };
+        assert_eq!(guard().call(call).await.unwrap().body, body);
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(listener);
+        assert_eq!(guard().healthy(&format!("http://{at}/")).await, Err(CallError::Connect));
+    }
+
+    /// Public at the first question, this machine at the second.
+    struct Turncoat(AtomicU32);
+
+    impl Lookup for Turncoat {
+        fn lookup(&self, _: &str) -> futures::future::BoxFuture<'static, std::io::Result<Vec<IpAddr>>> {
+            let first = self.0.fetch_add(1, Ordering::SeqCst) == 0;
+            let ips = if first {
+                vec!["192.0.2.1".parse().unwrap()]
+            } else {
+                vec!["93.184.216.34".parse().unwrap(), "127.0.0.1".parse().unwrap()]
+            };
+            Box::pin(async move { Ok(ips) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_turns_inward_is_refused_at_connect() {
+        let (at, seen) = server(vec![(NOW, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec())], false).await;
+        let g = Guard::with_lookup(OutboundPolicy::strict(), Duration::from_millis(200), Arc::new(Turncoat(AtomicU32::new(0)))).unwrap();
+        let url = format!("http://agent.example:{}/", at.port());
+        assert!(canonical(&url, g.policy()).is_ok(), "the name itself says nothing");
+        assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Reserved))));
+        assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Loopback))), "one of two is enough");
+        assert_eq!(seen.load(Ordering::SeqCst), 0);
+    }
+}

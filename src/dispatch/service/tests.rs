@@ -1,0 +1,319 @@
+//! The service with its real parts: SQLite, sockets, tasks. Agents and matcher are small fakes.
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::dispatch::memory::{MemoryStore, Mischief};
+use crate::dispatch::sqlite::SqliteMessages;
+use crate::dispatch::state::tests::agent;
+use crate::store::{Durability, Store};
+use crate::types::envelope::{Payload, RawPayload};
+use crate::types::manifest::{Endpoint, Protocol};
+use crate::types::message::{DeadTag, Reply};
+use crate::types::outbound::OutboundPolicy;
+use axum::http::StatusCode;
+use futures::future::BoxFuture;
+use std::sync::atomic::AtomicU32;
+
+/// Chooses the first agent that is not left out.
+struct Fixed(Vec<Target>);
+
+impl NextTarget for Fixed {
+    fn next(&self, envelope: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>> {
+        let fit = |t: &&Target| {
+            !exclude.contains(&t.agent)
+                && envelope.intent.as_deref() == Some(&*t.capability)
+                && envelope.target.as_ref().is_none_or(|w| *w == t.agent)
+        };
+        let list: Vec<Target> = self.0.iter().filter(fit).cloned().collect();
+        let choice = if list.is_empty() {
+            Choice::Nobody { code: Code::NoMatchedAgent, reason: "nobody".into(), decision: None }
+        } else {
+            Choice::Deliver(list)
+        };
+        Box::pin(async move { Ok(choice) })
+    }
+
+    fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target> {
+        self.0.iter().find(|t| t.agent == *agent && &*t.capability == capability).cloned()
+    }
+}
+
+fn pull(name: &str) -> Target {
+    Target::plain(agent(name), "work")
+}
+
+fn push(name: &str, address: String) -> Target {
+    let endpoints = Arc::from([Endpoint { protocol: Protocol::Http, address, weight: 100 }]);
+    Target { reach: Reach::Push, endpoints, ..Target::plain(agent(name), "work") }
+}
+
+async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatcher, Tasks) {
+    let tasks = Tasks::new();
+    let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
+    let next = Arc::new(Fixed(targets));
+    let d = Dispatcher::start(store, next, guard, Arc::new(SystemClock), tasks.clone(), Settings::default()).await.unwrap();
+    (d, tasks)
+}
+
+fn sqlite(folder: &std::path::Path) -> Arc<SqliteMessages> {
+    Arc::new(SqliteMessages::new(Arc::new(Store::open(folder, Durability::Full).unwrap())))
+}
+
+fn ask(key: Option<&str>) -> SubmitRequest {
+    SubmitRequest {
+        intent: Some("work".into()),
+        idempotency_key: key.map(Into::into),
+        payload: Some(Box::new(RawPayload("{\"n\": 1}".into()))),
+        ttl_ms: Some(20_000),
+        ..Default::default()
+    }
+}
+
+fn me() -> Principal {
+    Principal::local("me")
+}
+
+/// A pulling agent that does everything it gets, until it is dropped.
+fn echo(d: &Dispatcher, tasks: &Tasks, target: Target) {
+    let mut work = d.work(&target);
+    let d = d.clone();
+    tasks.spawn(Stage::Work, "test-echo", async move {
+        d.demand(&target, 10);
+        while let Some(told) = work.recv().await {
+            if let Pulled::Work(w) = told {
+                let reply = Reply { data: w.envelope.payload.clone(), ..Reply::default() };
+                d.receipt(&target.agent, w.id, w.delivery, Receipt::Acked(reply)).await.ok();
+                d.demand(&target, 1);
+            }
+        }
+    });
+}
+
+/// An HTTP agent that answers by turns.
+async fn http_agent(tasks: &Tasks, answers: Vec<(u16, &'static str)>) -> (String, Arc<AtomicU32>) {
+    let (calls, seen) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let count = seen.clone();
+    let handler = move || {
+        let n = calls.fetch_add(1, Ordering::SeqCst) as usize;
+        count.fetch_add(1, Ordering::SeqCst);
+        let (status, body) = answers[n.min(answers.len() - 1)];
+        async move { (StatusCode::from_u16(status).unwrap(), body) }
+    };
+    let app = axum::Router::new().route("/invoke", axum::routing::post(handler));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/invoke", listener.local_addr().unwrap());
+    tasks.spawn(Stage::Accept, "test-agent", async move { axum::serve(listener, app).await });
+    (address, seen)
+}
+
+async fn over(d: &Dispatcher, id: ReachId) -> Message {
+    d.wait(id, Duration::from_secs(30)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_pulling_agent_gets_work_and_the_caller_its_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (d, tasks) = start(sqlite(folder.path()), vec![pull("a")]).await;
+    echo(&d, &tasks, pull("a"));
+    let s = d.submit(me(), ask(Some("k"))).await.unwrap();
+    let done = over(&d, s.message.id()).await;
+    assert_eq!(done.head.state, State::Done);
+    assert_eq!(done.head.reply.unwrap().data, Some(Payload::new("{\"n\": 1}").unwrap()));
+    let states: Vec<State> = d.log(s.message.id()).await.unwrap().iter().map(|e| e.state).collect();
+    use State::{Accepted, Acked, Delivered, Dispatched, Done, Queued, Received, Routing};
+    assert_eq!(states, [Received, Routing, Queued, Dispatched, Delivered, Accepted, Acked, Done]);
+    let again = d.submit(me(), ask(Some("k"))).await.unwrap();
+    assert!(again.existing && again.message.id() == s.message.id());
+    let other = SubmitRequest { payload: Some(Box::new(RawPayload("2".into()))), ..ask(Some("k")) };
+    assert_eq!(d.submit(me(), other).await.unwrap_err().code, Code::Conflict);
+}
+
+#[tokio::test]
+async fn who_rejects_or_fails_is_left_out_and_the_next_one_does_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let (no, _) = http_agent(&tasks, vec![(409, "not mine")]).await;
+    let (broken, _) = http_agent(&tasks, vec![(500, "boom")]).await;
+    let (yes, seen) = http_agent(&tasks, vec![(200, "{\"ok\": true}")]).await;
+    let targets = vec![push("a", no), push("b", broken), push("c", yes)];
+    let (d, _own) = start(sqlite(folder.path()), targets).await;
+    let s = d.submit(me(), ask(None)).await.unwrap();
+    let done = over(&d, s.message.id()).await;
+    assert_eq!((done.head.state, done.head.agent), (State::Done, Some(agent("c"))));
+    assert_eq!((done.head.rejected, done.head.failed, done.head.delivery), (vec![agent("a")], vec![agent("b")], 3));
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_same_agent_is_asked_again_after_a_pause_and_a_final_no_is_final() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let (shaky, _) = http_agent(&tasks, vec![(503, "later"), (200, "{}")]).await;
+    let (d, _own) = start(sqlite(folder.path()), vec![push("a", shaky)]).await;
+    let done = over(&d, d.submit(me(), ask(None)).await.unwrap().message.id()).await;
+    assert_eq!((done.head.state, done.head.delivery), (State::Done, 2));
+    let (strict, seen) = http_agent(&tasks, vec![(422, "{\"message\": \"order is missing\"}")]).await;
+    let other = tempfile::tempdir().unwrap();
+    let (d, _own) = start(sqlite(other.path()), vec![push("a", strict)]).await;
+    let failed = over(&d, d.submit(me(), ask(None)).await.unwrap().message.id()).await;
+    assert_eq!((failed.head.state, failed.head.code), (State::Failed, Some(Code::PayloadInvalid)));
+    assert_eq!((failed.head.reason.as_deref(), seen.load(Ordering::SeqCst)), (Some("order is missing"), 1));
+}
+
+#[tokio::test]
+async fn receipts_of_others_and_of_old_deliveries_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a"), pull("b")]).await;
+    let mut work = d.work(&pull("a"));
+    d.demand(&pull("a"), 1);
+    let s = d.submit(me(), ask(None)).await.unwrap();
+    let Some(Pulled::Work(w)) = work.recv().await else { panic!("work") };
+    let ack = || Receipt::Acked(Reply::default());
+    assert_eq!(d.receipt(&agent("b"), w.id, w.delivery, ack()).await.unwrap_err().code, Code::NotFound, "another's task");
+    assert_eq!(d.receipt(&agent("a"), w.id, w.delivery + 1, ack()).await.unwrap_err().code, Code::Conflict);
+    d.receipt(&agent("a"), w.id, w.delivery, Receipt::Accepted).await.unwrap();
+    d.receipt(&agent("a"), w.id, w.delivery, Receipt::Accepted).await.unwrap();
+    d.receipt(&agent("a"), w.id, w.delivery, ack()).await.unwrap();
+    assert_eq!(over(&d, s.message.id()).await.head.state, State::Done);
+    assert!(d.receipt(&agent("a"), w.id, w.delivery, Receipt::Accepted).await.is_err(), "accepted after done");
+    let stranger = Principal { namespaces: Grant::Only([Arc::from("elsewhere")].into()), ..Principal::local("you") };
+    assert_eq!(d.get(&stranger, &w.id.to_string()).await.unwrap_err().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_restart_takes_up_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let ids = {
+        let (d, tasks) = start(sqlite(folder.path()), vec![pull("a")]).await;
+        let mut ids = Vec::new();
+        for _ in 0..20 {
+            ids.push(d.submit(me(), ask(None)).await.unwrap().message.id());
+        }
+        tasks.shutdown(Duration::from_secs(2)).await;
+        ids
+    };
+    // the store is released when the last task of the old process is gone
+    let store = loop {
+        match Store::open(folder.path(), Durability::Full) {
+            Ok(store) => break Arc::new(SqliteMessages::new(Arc::new(store))),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    let (d, tasks) = start(store, vec![pull("a")]).await;
+    echo(&d, &tasks, pull("a"));
+    for id in ids {
+        assert_eq!(over(&d, id).await.head.state, State::Done);
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_kept_and_replayed_as_a_reach_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let (broken, seen) = http_agent(&tasks, vec![(500, ""), (200, "{}")]).await;
+    let (d, _own) = start(sqlite(folder.path()), vec![push("a", broken)]).await;
+    let once = SubmitRequest { max_attempts: Some(1), message_id: Some("m1".into()), ..ask(None) };
+    let dead = over(&d, d.submit(me(), once).await.unwrap().message.id()).await;
+    assert_eq!((dead.head.state, dead.head.tag), (State::DeadLetter, Some(DeadTag::RetriesExhausted)));
+    let listed = d.list(&me(), Filter { state: Some(State::DeadLetter), limit: 10, ..Filter::default() }).await.unwrap();
+    assert_eq!(listed.messages.len(), 1);
+    let replay = d.replay(&me(), &dead.id().to_string(), None).await.unwrap();
+    let done = over(&d, replay.message.id()).await;
+    assert_eq!((done.head.state, done.envelope.replayed_from), (State::Done, Some(dead.id())));
+    assert_ne!(done.envelope.agent_key(), dead.envelope.agent_key());
+    assert_eq!(d.get(&me(), &dead.id().to_string()).await.unwrap().head.state, State::DeadLetter, "a terminal state never changes");
+    assert_eq!(d.get(&me(), "m1").await.unwrap().id(), done.id(), "its message id names the newest reach");
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    assert!(d.replay(&me(), &done.id().to_string(), None).await.is_err());
+}
+
+#[tokio::test]
+async fn a_store_that_fails_acknowledges_nothing_and_recovers() {
+    let store = MemoryStore::default();
+    let (d, tasks) = start(Arc::new(store.clone()), vec![pull("a")]).await;
+    store.mischief(Mischief::After);
+    let e = d.submit(me(), ask(Some("k"))).await.unwrap_err();
+    assert_eq!(e.code, Code::Overloaded);
+    assert!(d.submit(me(), ask(None)).await.is_err(), "refused while it fails");
+    store.reopen();
+    echo(&d, &tasks, pull("a"));
+    // written though not acknowledged: the same key finds it, and it ran once
+    let again = loop {
+        match d.submit(me(), ask(Some("k"))).await {
+            Ok(s) => break s,
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    assert!(again.existing);
+    let done = over(&d, again.message.id()).await;
+    assert_eq!((done.head.state, done.head.delivery), (State::Done, 1));
+}
+
+#[tokio::test]
+async fn a_message_is_called_off_and_expires() {
+    let folder = tempfile::tempdir().unwrap();
+    let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a")]).await;
+    let mut work = d.work(&pull("a"));
+    d.demand(&pull("a"), 1);
+    let id = d.submit(me(), ask(None)).await.unwrap().message.id();
+    assert!(matches!(work.recv().await, Some(Pulled::Work(_))));
+    assert_eq!(d.cancel(&me(), &id.to_string(), "no longer needed").await.unwrap().head.state, State::Cancelled);
+    assert!(matches!(work.recv().await, Some(Pulled::Cancel { delivery: 1, .. })));
+    let short = d.submit(me(), SubmitRequest { ttl_ms: Some(100), ..ask(None) }).await.unwrap();
+    let dead = over(&d, short.message.id()).await;
+    assert_eq!((dead.head.state, dead.head.tag), (State::DeadLetter, Some(DeadTag::TtlExpired)));
+}
+
+/// Figures, printed: `cargo test --release --lib dispatch::service -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn how_fast() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target { concurrency: 512, places: 100_000, ..pull("a") };
+    let (d, tasks) = start(sqlite(folder.path()), vec![target.clone()]).await;
+    let mut work = d.work(&target);
+    d.demand(&target, 1_000);
+    let (agent_side, t) = (d.clone(), target.clone());
+    let inner = tasks.clone();
+    tasks.spawn(Stage::Work, "bench-agent", async move {
+        while let Some(Pulled::Work(w)) = work.recv().await {
+            let (d, t) = (agent_side.clone(), t.clone());
+            inner.spawn(Stage::Work, "bench-ack", async move {
+                d.receipt(&t.agent, w.id, w.delivery, Receipt::Acked(Reply::default())).await.ok();
+                d.demand(&t, 1);
+            });
+        }
+    });
+    let (n, callers) = (200u32, 256u32);
+    let clock = SystemClock;
+    let begin = clock.instant();
+    let all: Vec<_> = (0..callers)
+        .map(|_| {
+            let d = d.clone();
+            let one = async move {
+                let mut took = Vec::new();
+                for _ in 0..n {
+                    let at = SystemClock.instant();
+                    let s = d.submit(me(), ask(None)).await.unwrap();
+                    took.push(at.elapsed());
+                    d.wait(s.message.id(), Duration::from_secs(30)).await.unwrap();
+                }
+                took
+            };
+            tasks.spawn(Stage::Work, "bench-caller", one)
+        })
+        .collect();
+    let mut took: Vec<Duration> = Vec::new();
+    for handle in all {
+        took.extend(handle.await.unwrap().unwrap());
+    }
+    let passed = begin.elapsed();
+    took.sort_unstable();
+    let total = n * callers;
+    println!(
+        "{total} reaches in {passed:?}: {:.0}/s; submit to received p50 {:?}, p99 {:?}",
+        f64::from(total) / passed.as_secs_f64(),
+        took[took.len() / 2],
+        took[took.len() * 99 / 100]
+    );
+}
