@@ -1,31 +1,43 @@
 //! GELU in its exact form, x·Φ(x), with Φ the normal distribution.
 //!
-//! In and out: floats of any size. Accuracy: within 2e-6 of the exact value for |x| <= 8, within |x|·2e-7 beyond.
-//! Cost: about 18 vector instructions for 16 floats. Not here: the "tanh" approximation, which bge does not use.
+//! In and out: floats of any size. Accuracy: within 1e-5 of the exact value for |x| <= 8, within |x|·2e-6 beyond.
+//! Cost: about 16 vector instructions for 16 floats. Not here: the "tanh" approximation, which bge does not use.
 
 use super::Kernel;
 use super::simd::{self, Simd, Task, for_lanes};
 
-/// erf(x/√2) = x·P(x²)/Q(x²) for |x| <= 5.2, where it is 1 in f32. Fitted by iterated weighted least squares so that the error of x·Φ(x) is even.
-const EDGE: f32 = 5.2;
-const P: [f32; 5] = [1.399_545_5e-5, 7.597_968e-4, 1.184_924_5e-2, 1.105_722e-1, 7.978_825e-1];
-const Q: [f32; 6] = [5.872_649e-7, 1.375_201_7e-4, 3.070_879_5e-3, 4.074_677e-2, 3.052_338e-1, 1.0];
+/// erf(x/√2) = x·P(x²)/Q(x²) for |x| <= 4.8, and nearly ±1 beyond. Fitted by iterated weighted least squares so that the error of x·Φ(x) is even.
+const EDGE: f32 = 4.8;
+const P: [f32; 4] = [6.310_217e-5, 7.565_558e-3, 5.651_811e-2, 7.978_41e-1];
+const Q: [f32; 4] = [1.127_493_2e-3, 2.411_799e-2, 2.373_781_4e-1, 1.0];
+
+/// `t`, `P` and `Q` of each lane.
+#[inline(always)]
+fn parts<S: Simd>(s: S, x: S::V) -> (S::V, S::V, S::V) {
+    let t = s.max(s.min(x, s.splat(EDGE)), s.splat(-EDGE));
+    let u = s.mul(t, t);
+    let (mut p, mut q) = (s.splat(P[0]), s.splat(Q[0]));
+    for i in 1..4 {
+        p = s.mul_add(p, u, s.splat(P[i]));
+        q = s.mul_add(q, u, s.splat(Q[i]));
+    }
+    (t, p, q)
+}
 
 /// GELU of each lane.
 #[inline(always)]
 pub(super) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
-    let t = s.max(s.min(x, s.splat(EDGE)), s.splat(-EDGE));
-    let u = s.mul(t, t);
-    let mut p = s.splat(P[0]);
-    for c in &P[1..] {
-        p = s.mul_add(p, u, s.splat(*c));
-    }
-    let mut q = s.splat(Q[0]);
-    for c in &Q[1..] {
-        q = s.mul_add(q, u, s.splat(*c));
-    }
+    let (t, p, q) = parts(s, x);
     let half = s.mul(x, s.splat(0.5));
     s.mul_add(s.mul(half, t), s.mul(p, s.recip(q)), half)
+}
+
+/// GELU of each lane to 1e-4 of its size: for values that are rounded to a byte next.
+#[inline(always)]
+pub(super) fn gelu_rough<S: Simd>(s: S, x: S::V) -> S::V {
+    let (t, p, q) = parts(s, x);
+    let half = s.mul(x, s.splat(0.5));
+    s.mul_add(s.mul(half, t), s.mul(p, s.recip_rough(q)), half)
 }
 
 struct Gelu<'a>(&'a mut [f32]);
@@ -74,11 +86,12 @@ mod tests {
     #[test]
     fn every_kernel_is_exact_enough() {
         for kernel in Kernel::available() {
-            let mut x: Vec<f32> = (-12_000..=12_000).map(|i| i as f32 / 1000.0).collect();
-            let want: Vec<f32> = x.iter().map(|x| exact(*x)).collect();
-            kernel.gelu(&mut x);
-            for (got, want) in x.iter().zip(&want) {
-                assert!((got - want).abs() <= 2e-6f32.max(want.abs() * 3e-7), "{}: {got} for {want}", kernel.name());
+            let x: Vec<f32> = (-12_000..=12_000).map(|i| i as f32 / 1000.0).collect();
+            let mut got = x.clone();
+            kernel.gelu(&mut got);
+            for (x, got) in x.iter().zip(&got) {
+                let want = exact(*x);
+                assert!((got - want).abs() <= 1e-5f32.max(x.abs() * 2e-6), "{}: {got} for {want}", kernel.name());
             }
         }
     }
@@ -88,8 +101,8 @@ mod tests {
         for kernel in Kernel::available() {
             let mut x = [1e30, -1e30, 50.0, -50.0, 0.0];
             kernel.gelu(&mut x);
-            assert!((x[0] - 1e30).abs() <= 1e24 && (x[2] - 50.0).abs() < 1e-4 && x[4] == 0.0, "{x:?}");
-            assert!(x[1].abs() <= 1e24 && x[3].abs() <= 1e-4, "{x:?}");
+            assert!((x[0] - 1e30).abs() <= 2e24 && (x[2] - 50.0).abs() < 1e-4 && x[4] == 0.0, "{x:?}");
+            assert!(x[1].abs() <= 2e24 && x[3].abs() <= 1e-4, "{x:?}");
         }
     }
 

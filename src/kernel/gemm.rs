@@ -89,7 +89,7 @@ impl Kernel {
         assert!(width <= stride && out.len() >= (rows - 1) * stride + width, "{} floats for {rows} rows of {width}", out.len());
         let blocks = w.inputs().div_ceil(LINE);
         let panel_bytes = blocks * LINE * PANEL;
-        assert!(a.bytes().len() >= blocks * rows * LINE && w.packed().bytes().len() == w.width() / PANEL * panel_bytes);
+        assert!(a.bytes().len() >= blocks * rows * LINE && w.packed().len() == w.width() / PANEL * panel_bytes);
         assert!(a.zeros().len() == rows && a.scales().len() == rows && w.sums().len() == w.width() && w.bias().len() == w.width());
 
         let (most, micro) = micro(self);
@@ -109,8 +109,8 @@ impl Kernel {
                         a: a.bytes().as_ptr().add(row * LINE),
                         a_step: rows * LINE,
                         blocks,
-                        w: w.packed().i8s().as_ptr().add(panel * panel_bytes),
-                        ahead: w.packed().i8s().as_ptr().add(next),
+                        w: w.packed().as_ptr().cast::<i8>().add(panel * panel_bytes),
+                        ahead: w.packed().as_ptr().cast::<i8>().add(next),
                         zero: a.zeros().as_ptr().add(row),
                         scale: a.scales().as_ptr().add(row),
                         sums: w.sums().as_ptr().add(column),

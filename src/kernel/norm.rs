@@ -4,6 +4,7 @@
 //! Cost: three passes over a row that fits the first cache.
 
 use super::Kernel;
+use super::quant::{Activations, Range, Scaled};
 use super::simd::{self, Simd, Task, for_lanes, read, write};
 
 struct Norm<'a> {
@@ -12,41 +13,55 @@ struct Norm<'a> {
     gain: &'a [f32],
     offset: &'a [f32],
     eps: f32,
+    bytes: Option<(&'a [f32], &'a mut Activations)>,
 }
 
 impl Task for Norm<'_> {
     type Out = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
         let width = self.gain.len();
         let (gain, offset) = (self.gain.as_ptr(), self.offset.as_ptr());
         let mut add = self.add.chunks_exact(width);
-        for row in self.x.chunks_exact_mut(width) {
+        for (at, row) in self.x.chunks_exact_mut(width).enumerate() {
             let p = row.as_mut_ptr();
-            let mut sum = s.splat(0.0);
+            let mut sum = [s.splat(0.0); 4];
             // SAFETY (all blocks): row, addition, gain and offset have `width` floats, and `for_lanes` stays below that.
             if let Some(add) = add.next() {
-                for_lanes!(S, width, (i, n) => unsafe {
+                for_lanes!(S, width, (i, n, k) => unsafe {
                     let x = s.add(read(s, p, i, n, 0.0), read(s, add.as_ptr(), i, n, 0.0));
-                    sum = s.add(sum, x);
+                    sum[k] = s.add(sum[k], x);
                     write(s, p, i, n, x);
                 });
             } else {
-                for_lanes!(S, width, (i, n) => sum = s.add(sum, unsafe { read(s, p, i, n, 0.0) }));
+                for_lanes!(S, width, (i, n, k) => sum[k] = s.add(sum[k], unsafe { read(s, p, i, n, 0.0) }));
             }
-            let mean = s.sum(sum) / width as f32;
-            let (centre, mut var) = (s.splat(mean), s.splat(0.0));
-            for_lanes!(S, width, (i, n) => {
+            let mean = total(s, sum) / width as f32;
+            let (centre, mut var) = (s.splat(mean), [s.splat(0.0); 4]);
+            for_lanes!(S, width, (i, n, k) => {
                 let d = s.sub(unsafe { read(s, p, i, n, mean) }, centre);
-                var = s.mul_add(d, d, var);
+                var[k] = s.mul_add(d, d, var[k]);
             });
-            let scale = s.splat(1.0 / (s.sum(var) / width as f32 + self.eps).sqrt());
-            for_lanes!(S, width, (i, n) => unsafe {
+            let scale = s.splat(1.0 / (total(s, var) / width as f32 + self.eps).sqrt());
+            let factors = self.bytes.as_ref().map_or(gain, |(factors, _)| factors.as_ptr());
+            let mut range = Range::new(s);
+            for_lanes!(S, width, (i, n, k) => unsafe {
                 let x = s.mul(s.sub(read(s, p, i, n, mean), centre), scale);
-                write(s, p, i, n, s.mul_add(x, read(s, gain, i, n, 0.0), read(s, offset, i, n, 0.0)));
+                let x = s.mul_add(x, read(s, gain, i, n, 0.0), read(s, offset, i, n, 0.0));
+                range.see(s, k, s.mul(x, read(s, factors, i, n, 0.0)));
+                write(s, p, i, n, x);
             });
+            if let Some((_, out)) = &mut self.bytes {
+                out.write(s, at, range.ends(s), &Scaled(p, factors));
+            }
         }
     }
+}
+
+/// Sum of all lanes of the four parts.
+#[inline(always)]
+fn total<S: Simd>(s: S, [a, b, c, d]: [S::V; 4]) -> f32 {
+    s.sum(s.add(s.add(a, b), s.add(c, d)))
 }
 
 impl Kernel {
@@ -55,15 +70,35 @@ impl Kernel {
     /// # Panics
     /// If the widths don't fit each other.
     pub fn layer_norm(self, x: &mut [f32], add: &[f32], gain: &[f32], offset: &[f32], eps: f32) {
-        assert!(
-            !gain.is_empty() && gain.len() == offset.len() && x.len().is_multiple_of(gain.len()),
-            "layer norm of {} by {}",
-            x.len(),
-            gain.len()
-        );
-        assert!(add.is_empty() || add.len() == x.len(), "layer norm of {} plus {}", x.len(), add.len());
-        simd::run(self, Norm { x, add, gain, offset, eps });
+        check(x, add, gain, offset);
+        simd::run(self, Norm { x, add, gain, offset, eps, bytes: None });
     }
+
+    /// As [`Kernel::layer_norm`], and quantises the result times `factors` into `out`, as [`Kernel::quantise`] does.
+    ///
+    /// # Panics
+    /// If the widths don't fit each other.
+    #[allow(clippy::too_many_arguments)]
+    pub fn layer_norm_quantise(
+        self,
+        x: &mut [f32],
+        add: &[f32],
+        gain: &[f32],
+        offset: &[f32],
+        eps: f32,
+        factors: &[f32],
+        out: &mut Activations,
+    ) {
+        check(x, add, gain, offset);
+        assert!(factors.len() == gain.len(), "{} factors for {} columns", factors.len(), gain.len());
+        out.reset(x.len() / gain.len(), gain.len());
+        simd::run(self, Norm { x, add, gain, offset, eps, bytes: Some((factors, out)) });
+    }
+}
+
+fn check(x: &[f32], add: &[f32], gain: &[f32], offset: &[f32]) {
+    assert!(!gain.is_empty() && gain.len() == offset.len() && x.len().is_multiple_of(gain.len()), "layer norm of {} by {}", x.len(), gain.len());
+    assert!(add.is_empty() || add.len() == x.len(), "layer norm of {} plus {}", x.len(), add.len());
 }
 
 #[cfg(test)]
@@ -93,6 +128,14 @@ mod tests {
                 kernel.layer_norm(&mut got, &add, &gain, &offset, eps);
                 for (g, w) in got.iter().zip(&want) {
                     prop_assert!((f64::from(*g) - w).abs() < 3e-4 * w.abs().max(1.0), "{}: {g} for {w}", kernel.name());
+                }
+                let (mut again, mut bytes, mut separate) = (x.clone(), Activations::default(), Activations::default());
+                kernel.layer_norm_quantise(&mut again, &add, &gain, &offset, eps, &gain, &mut bytes);
+                kernel.quantise(&got, &gain, &mut separate);
+                prop_assert_eq!(again, got);
+                prop_assert_eq!((bytes.scales(), bytes.zeros()), (separate.scales(), separate.zeros()));
+                for row in 0..rows {
+                    prop_assert!((0..width).all(|c| bytes.get(row, c) == separate.get(row, c)));
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! `w ≈ scale[output] · q`, q in −127..=127. Cost: `n · k` bytes. Not here: the products (`gemm`), the file (`embed::int8::cache`).
 
 use super::aligned::{Aligned, LINE};
+use std::sync::Arc;
 
 /// Outputs in a panel.
 pub const PANEL: usize = 32;
@@ -14,7 +15,8 @@ pub const PANEL: usize = 32;
 pub struct Weights {
     outputs: usize,
     inputs: usize,
-    data: Aligned,
+    data: Arc<Aligned>,
+    start: usize,
     scale: Vec<f32>,
     sums: Vec<i32>,
     bias: Vec<f32>,
@@ -76,14 +78,14 @@ impl Weights {
         let padded = |x: &[f32]| x.iter().copied().chain(std::iter::repeat(0.0)).take(width).collect();
         let mut sums = vec![0i32; width];
         let panel_bytes = packed_bytes(outputs, inputs) / (width / PANEL);
-        for (panel, sums) in data.i8s().chunks_exact(panel_bytes).zip(sums.chunks_exact_mut(PANEL)) {
+        for (panel, sums) in data.bytes().chunks_exact(panel_bytes).zip(sums.chunks_exact_mut(PANEL)) {
             for group in panel.chunks_exact(PANEL * 4) {
                 for (sum, w) in sums.iter_mut().zip(group.chunks_exact(4)) {
-                    *sum += w.iter().copied().map(i32::from).sum::<i32>();
+                    *sum += w.iter().map(|w| i32::from(w.cast_signed())).sum::<i32>();
                 }
             }
         }
-        Self { outputs, inputs, data, scale: padded(scale), sums, bias: padded(bias) }
+        Self { outputs, inputs, data: Arc::new(data), start: 0, scale: padded(scale), sums, bias: padded(bias) }
     }
 
     /// Outputs.
@@ -102,8 +104,26 @@ impl Weights {
     }
 
     /// The packed bytes.
-    pub fn packed(&self) -> &Aligned {
-        &self.data
+    pub fn packed(&self) -> &[u8] {
+        self.data.bytes().get(self.start..self.start + packed_bytes(self.outputs, self.inputs)).unwrap_or_default()
+    }
+
+    /// Moves the packed bytes of all of them into one block, in their order: one stream, and huge pages where there are any.
+    pub fn gather<'a>(all: impl IntoIterator<Item = &'a mut Self>) {
+        let mut all: Vec<&mut Self> = all.into_iter().collect();
+        let mut block = Aligned::zeroed(all.iter().map(|w| w.packed().len()).sum());
+        let mut rest = block.bytes_mut();
+        for w in &all {
+            let (here, after) = rest.split_at_mut(w.packed().len());
+            here.copy_from_slice(w.packed());
+            rest = after;
+        }
+        let block = Arc::new(block);
+        let mut start = 0;
+        for w in &mut all {
+            (w.data, w.start) = (block.clone(), start);
+            start += w.packed().len();
+        }
     }
 
     /// Value of a step of each output, padded to [`Weights::width`].
@@ -127,7 +147,7 @@ impl Weights {
             return None;
         }
         let panel_bytes = PANEL * self.inputs.next_multiple_of(LINE);
-        self.data.i8s().get(output / PANEL * panel_bytes + output % PANEL * 4 + input / 4 * PANEL * 4 + input % 4).copied()
+        self.packed().get(output / PANEL * panel_bytes + output % PANEL * 4 + input / 4 * PANEL * 4 + input % 4).map(|w| w.cast_signed())
     }
 }
 
@@ -158,9 +178,19 @@ mod tests {
                 }
             }
             prop_assert_eq!(packed.get(n, 0), None);
-            let again = Weights::from_packed(n, k, packed.packed().clone(), &packed.scales()[..n], &bias).unwrap();
+            let copy = || {
+                let mut data = Aligned::zeroed(packed.packed().len());
+                data.bytes_mut().copy_from_slice(packed.packed());
+                data
+            };
+            let again = Weights::from_packed(n, k, copy(), &packed.scales()[..n], &bias).unwrap();
             prop_assert_eq!(again.sums(), packed.sums());
-            prop_assert!(Weights::from_packed(n + 64, k, packed.packed().clone(), &packed.scales()[..n], &bias).is_none());
+            prop_assert!(Weights::from_packed(n + 64, k, copy(), &packed.scales()[..n], &bias).is_none());
+
+            let (mut one, mut other) = (again, Weights::pack(&[5; 40], &[1.0; 8], &[0.0; 8]));
+            Weights::gather([&mut one, &mut other]);
+            prop_assert_eq!(one.packed(), packed.packed());
+            prop_assert_eq!((other.get(7, 4), other.get(7, 5)), (Some(5), None));
         }
     }
 }

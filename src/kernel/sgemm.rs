@@ -15,13 +15,11 @@ pub struct View<'a> {
     pub stride: usize,
 }
 
-/// Rows in a block of sums.
-const ROWS: usize = 6;
-
 struct Product<'a> {
     a: View<'a>,
     b: View<'a>,
-    out: &'a mut [f32],
+    /// Borrowed for as long as the product runs.
+    out: *mut f32,
     stride: usize,
     rows: usize,
     columns: usize,
@@ -32,53 +30,61 @@ impl Task for Product<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let parts = self.rows.div_ceil(ROWS);
-        let mut row = 0;
-        for part in 0..parts {
-            let end = self.rows * (part + 1) / parts;
-            // SAFETY: `matmul` checked that the three matrices have the rows and columns it names; `row < end <= rows`.
+        // a strip of columns at a time: it stays in the first cache while all rows pass by
+        let mut column = 0;
+        while column < self.columns {
+            let left = self.columns - column;
+            // SAFETY: `matmul` checked that the matrices have the rows and columns it names; the strip has at most `left` columns.
             unsafe {
-                let (a, out) = (self.a.data.as_ptr().add(row * self.a.stride), self.out.as_mut_ptr().add(row * self.stride));
-                match end - row {
-                    1 => columns::<S, 1>(s, &self, a, out),
-                    2 => columns::<S, 2>(s, &self, a, out),
-                    3 => columns::<S, 3>(s, &self, a, out),
-                    4 => columns::<S, 4>(s, &self, a, out),
-                    5 => columns::<S, 5>(s, &self, a, out),
-                    _ => columns::<S, ROWS>(s, &self, a, out),
+                if left >= 2 * S::LANES {
+                    strip::<S, 2>(s, &self, column, S::LANES);
+                    column += 2 * S::LANES;
+                } else {
+                    strip::<S, 1>(s, &self, column, left.min(S::LANES));
+                    column += S::LANES;
                 }
             }
-            row = end;
         }
     }
 }
 
-/// All columns of `R` rows.
+/// All rows of `C` vectors of columns; the last vector has `n` of them.
 ///
 /// # Safety
-/// `a` and `out` point to `R` rows of the product's matrices.
+/// The matrices have those columns.
 #[inline(always)]
-unsafe fn columns<S: Simd, const R: usize>(s: S, p: &Product<'_>, a: *const f32, out: *mut f32) {
-    let mut column = 0;
-    // SAFETY: `column` stays below the product's columns, and `n` is what is left of them.
-    unsafe {
-        while column < p.columns {
-            let (b, out, left) = (p.b.data.as_ptr().add(column), out.add(column), p.columns - column);
-            if left >= 2 * S::LANES {
-                block::<S, R, 2>(s, p, a, b, out, S::LANES);
-                column += 2 * S::LANES;
-            } else {
-                block::<S, R, 1>(s, p, a, b, out, left.min(S::LANES));
-                column += S::LANES;
+unsafe fn strip<S: Simd, const C: usize>(s: S, p: &Product<'_>, column: usize, n: usize) {
+    let parts = p.rows.div_ceil(S::ROWS);
+    let mut row = 0;
+    for part in 0..parts {
+        let end = p.rows * (part + 1) / parts;
+        // SAFETY: `row < end <= rows`, and `S::ROWS` is at most 12.
+        unsafe {
+            let (a, b) = (p.a.data.as_ptr().add(row * p.a.stride), p.b.data.as_ptr().add(column));
+            let out = p.out.add(row * p.stride + column);
+            match end - row {
+                1 => block::<S, 1, C>(s, p, a, b, out, n),
+                2 => block::<S, 2, C>(s, p, a, b, out, n),
+                3 => block::<S, 3, C>(s, p, a, b, out, n),
+                4 => block::<S, 4, C>(s, p, a, b, out, n),
+                5 => block::<S, 5, C>(s, p, a, b, out, n),
+                6 => block::<S, 6, C>(s, p, a, b, out, n),
+                7 => block::<S, 7, C>(s, p, a, b, out, n),
+                8 => block::<S, 8, C>(s, p, a, b, out, n),
+                9 => block::<S, 9, C>(s, p, a, b, out, n),
+                10 => block::<S, 10, C>(s, p, a, b, out, n),
+                11 => block::<S, 11, C>(s, p, a, b, out, n),
+                _ => block::<S, 12, C>(s, p, a, b, out, n),
             }
         }
+        row = end;
     }
 }
 
 /// `R` rows by `C` vectors; the last vector has `n` columns.
 ///
 /// # Safety
-/// As [`columns`]; `b` and `out` point to at least `(C - 1) · LANES + n` columns.
+/// `a` and `out` point to `R` rows of the product's matrices; `b` and `out` point to at least `(C - 1) · LANES + n` columns.
 #[inline(always)]
 unsafe fn block<S: Simd, const R: usize, const C: usize>(s: S, p: &Product<'_>, a: *const f32, b: *const f32, out: *mut f32, n: usize) {
     // SAFETY: the caller's promise; vectors are partial when `n` is.
@@ -112,7 +118,50 @@ fn fits(len: usize, stride: usize, rows: usize, columns: usize) -> bool {
     columns <= stride && len >= (rows - 1) * stride + columns
 }
 
+struct Turn<'a> {
+    a: View<'a>,
+    rows: usize,
+    columns: usize,
+    out: &'a mut [f32],
+    stride: usize,
+}
+
+impl Task for Turn<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let whole = self.columns - self.columns % 8;
+        for row in (0..self.rows).step_by(8) {
+            for column in (0..whole).step_by(8) {
+                // SAFETY: `transpose` checked both matrices; `out` has room for the eighth row even where `a` ends before.
+                unsafe {
+                    let a = self.a.data.as_ptr().add(row * self.a.stride + column);
+                    s.turn8(a, self.a.stride, (self.rows - row).min(8), self.out.as_mut_ptr().add(column * self.stride + row), self.stride);
+                }
+            }
+            for column in whole..self.columns {
+                for r in row..(row + 8).min(self.rows) {
+                    self.out[column * self.stride + r] = self.a.data[r * self.a.stride + column];
+                }
+            }
+        }
+    }
+}
+
 impl Kernel {
+    /// `out[c · stride + r] = a[r][c]` for `rows × columns` of `a`. Columns of `out` up to the next multiple of 8 may become 0.
+    ///
+    /// # Panics
+    /// If a matrix is too small; `out` needs columns up to the next multiple of 8.
+    pub fn transpose(self, a: View<'_>, rows: usize, columns: usize, out: &mut [f32], stride: usize) {
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!(fits(a.data.len(), a.stride, rows, columns), "transposing {rows} by {columns}");
+        assert!(fits(out.len(), stride, columns, rows.next_multiple_of(8)), "transposing into {columns} by {rows}");
+        simd::run(self, Turn { a, rows, columns, out, stride });
+    }
+
     /// `out = a · b` for `a` of `rows × inner` and `b` of `inner × columns`; rows of `out` are `stride` floats apart.
     ///
     /// # Panics
@@ -125,27 +174,7 @@ impl Kernel {
         assert!(inner > 0 && fits(a.data.len(), a.stride, rows, inner), "left side of {rows} by {inner}");
         assert!(fits(b.data.len(), b.stride, inner, columns), "right side of {inner} by {columns}");
         assert!(fits(out.len(), stride, rows, columns), "result of {rows} by {columns}");
-        simd::run(self, Product { a, b, out, stride, rows, columns, inner });
-    }
-}
-
-/// `out[c · stride + r] = a[r][c]` for `rows × columns` of `a`.
-///
-/// # Panics
-/// If a matrix is too small.
-pub fn transpose(a: View<'_>, rows: usize, columns: usize, out: &mut [f32], stride: usize) {
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    assert!(fits(a.data.len(), a.stride, rows, columns) && fits(out.len(), stride, columns, rows), "transposing {rows} by {columns}");
-    // eight rows at a time, so that what is written to one line is written together
-    for first in (0..rows).step_by(8) {
-        let end = (first + 8).min(rows);
-        for c in 0..columns {
-            for r in first..end {
-                out[c * stride + r] = a.data[r * a.stride + c];
-            }
-        }
+        simd::run(self, Product { a, b, out: out.as_mut_ptr(), stride, rows, columns, inner });
     }
 }
 
@@ -173,12 +202,16 @@ mod tests {
                     }
                 }
             }
-            let mut turned = vec![0.0; inner * (rows + pad)];
-            transpose(View { data: &a, stride: sa }, rows, inner, &mut turned, rows + pad);
-            for r in 0..rows {
-                for i in 0..inner {
-                    prop_assert_eq!(turned[i * (rows + pad) + r], a[r * sa + i]);
+            let stride = rows.next_multiple_of(8) + pad;
+            for kernel in Kernel::available() {
+                let mut turned = vec![f32::NAN; inner * stride];
+                kernel.transpose(View { data: &a, stride: sa }, rows, inner, &mut turned, stride);
+                for r in 0..rows {
+                    for i in 0..inner {
+                        prop_assert_eq!(turned[i * stride + r], a[r * sa + i]);
+                    }
                 }
+                prop_assert!((0..inner).all(|i| turned[i * stride + stride - pad..(i + 1) * stride].iter().all(|x| x.is_nan())));
             }
         }
     }

@@ -10,8 +10,10 @@ use super::Kernel;
 pub(super) trait Simd: Copy {
     /// The vector.
     type V: Copy;
-    /// Floats in it; a power of two, at most 16.
+    /// Floats in it; 8 or 16.
     const LANES: usize;
+    /// Rows of two vectors of sums that fit the registers beside what is multiplied.
+    const ROWS: usize;
     /// Reads `LANES` floats.
     unsafe fn load(self, p: *const f32) -> Self::V;
     /// Writes `LANES` floats.
@@ -36,12 +38,23 @@ pub(super) trait Simd: Copy {
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// `1 / a` to about 22 bits; `a` finite, normal and not 0.
     fn recip(self, a: Self::V) -> Self::V;
+    /// `1 / a` to 14 bits or more; `a` as above.
+    #[inline(always)]
+    fn recip_rough(self, a: Self::V) -> Self::V {
+        self.recip(a)
+    }
     /// To the nearest whole number, ties to even; `|a| < 2^22`.
     fn round(self, a: Self::V) -> Self::V;
     /// `2^a` for whole `a` in −126..=127.
     fn pow2(self, a: Self::V) -> Self::V;
-    /// Writes whole numbers as `LANES` bytes, clamped to 0..=255.
+    /// Rounds to the nearest, clamps to 0..=255 and writes `LANES` bytes.
     unsafe fn store_u8(self, p: *mut u8, v: Self::V);
+    /// As `store_u8`, for four vectors, one after the other.
+    unsafe fn store_u8x4(self, p: *mut u8, v: [Self::V; 4]);
+    /// The first `n` lanes of `v`; the others of `rest`.
+    fn keep(self, v: Self::V, n: usize, rest: Self::V) -> Self::V;
+    /// Reads `rows <= 8` rows of 8 floats, `stride` apart, the missing rows being 0, and writes their columns as 8 rows of 8, `out_stride` apart.
+    unsafe fn turn8(self, p: *const f32, stride: usize, rows: usize, out: *mut f32, out_stride: usize);
     /// Sum of the lanes.
     fn sum(self, v: Self::V) -> f32;
     /// Largest lane.
@@ -93,20 +106,27 @@ pub(super) unsafe fn write<S: Simd>(s: S, p: *mut f32, i: usize, n: usize, v: S:
     unsafe { if n == S::LANES { s.store(p.add(i), v) } else { s.store_part(p.add(i), n, v) } }
 }
 
-/// `for_lanes!(s, width, (i, n) => body)`: does `body` for columns 0, LANES, 2·LANES … below `width`, `n` being how many lanes from `i` belong to the row.
+/// `for_lanes!(S, width, (i, n) => body)`: does `body` for columns 0, LANES, 2·LANES … below `width`, `n` being how many lanes from `i` belong to the row.
+/// With `(i, n, k)`, `k` goes 0, 1, 2, 3, 0 …: for sums in four parts, which don't wait for each other.
 /// A macro because a closure would be compiled without the vector instructions of the function around it.
 macro_rules! for_lanes {
-    ($s:ty, $width:expr, ($i:ident, $n:ident) => $body:expr) => {{
+    ($s:ty, $width:expr, ($i:ident, $n:ident) => $body:expr) => {
+        for_lanes!($s, $width, ($i, $n, _k) => $body)
+    };
+    ($s:ty, $width:expr, ($i:ident, $n:ident, $k:ident) => $body:expr) => {{
         let width: usize = $width;
         let mut $i = 0;
-        while $i + <$s>::LANES <= width {
-            let $n = <$s>::LANES;
+        let $n = <$s>::LANES;
+        while $i + 4 * <$s>::LANES <= width {
+            for $k in 0..4usize {
+                $body;
+                $i += <$s>::LANES;
+            }
+        }
+        while $i < width {
+            let ($n, $k) = (usize::min(width - $i, <$s>::LANES), 0usize);
             $body;
             $i += <$s>::LANES;
-        }
-        if $i < width {
-            let $n = width - $i;
-            $body;
         }
     }};
 }
@@ -142,6 +162,7 @@ fn lanes(a: [f32; P], b: [f32; P], f: impl Fn(f32, f32) -> f32) -> [f32; P] {
 impl Simd for Portable {
     type V = [f32; P];
     const LANES: usize = P;
+    const ROWS: usize = 6;
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::V {
         // SAFETY: the caller gives `LANES` readable floats.
@@ -208,7 +229,27 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_u8(self, p: *mut u8, v: Self::V) {
         // SAFETY: the caller gives room for `LANES` bytes. (`as` clamps.)
-        unsafe { p.cast::<[u8; P]>().write_unaligned(v.map(|x| x as u8)) }
+        unsafe { p.cast::<[u8; P]>().write_unaligned(self.round(v).map(|x| x as u8)) }
+    }
+    #[inline(always)]
+    unsafe fn store_u8x4(self, p: *mut u8, v: [Self::V; 4]) {
+        for (i, v) in v.into_iter().enumerate() {
+            // SAFETY: the caller gives room for 4 · LANES bytes.
+            unsafe { self.store_u8(p.add(i * P), v) }
+        }
+    }
+    #[inline(always)]
+    fn keep(self, v: Self::V, n: usize, rest: Self::V) -> Self::V {
+        std::array::from_fn(|i| if i < n { v[i] } else { rest[i] })
+    }
+    #[inline(always)]
+    unsafe fn turn8(self, p: *const f32, stride: usize, rows: usize, out: *mut f32, out_stride: usize) {
+        for r in 0..8 {
+            for c in 0..8 {
+                // SAFETY: the caller gives `rows` rows to read and 8 to write, of 8 floats each.
+                unsafe { out.add(c * out_stride + r).write(if r < rows { p.add(r * stride + c).read() } else { 0.0 }) }
+            }
+        }
     }
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {

@@ -48,10 +48,45 @@ fn mask512(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
+/// [`Simd::turn8`] in 24 shuffles.
+///
+/// # Safety
+/// AVX is there; the pointers reach what `turn8` says.
+#[inline(always)]
+unsafe fn turn8(p: *const f32, stride: usize, rows: usize, out: *mut f32, out_stride: usize) {
+    // SAFETY: the caller's promise; rows past `rows` are not read.
+    unsafe {
+        let mut r = [_mm256_setzero_ps(); 8];
+        for (i, r) in r.iter_mut().enumerate() {
+            if i < rows {
+                *r = _mm256_loadu_ps(p.add(i * stride));
+            }
+        }
+        // pairs, then fours, then the two halves
+        let mut t = [_mm256_setzero_ps(); 8];
+        for i in 0..4 {
+            t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        for half in 0..2 {
+            let (a, b) = (half * 4, half * 4 + 2);
+            r[a] = _mm256_shuffle_ps::<0b01_00_01_00>(t[a], t[b]);
+            r[a + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(t[a], t[b]);
+            r[a + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(t[a + 1], t[b + 1]);
+            r[a + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(t[a + 1], t[b + 1]);
+        }
+        for i in 0..4 {
+            _mm256_storeu_ps(out.add(i * out_stride), _mm256_permute2f128_ps::<0x20>(r[i], r[i + 4]));
+            _mm256_storeu_ps(out.add((i + 4) * out_stride), _mm256_permute2f128_ps::<0x31>(r[i], r[i + 4]));
+        }
+    }
+}
+
 // SAFETY of every block below: a `V256` exists only inside `run_avx2`, so AVX2 and FMA are there; pointers are the caller's promise.
 impl Simd for V256 {
     type V = __m256;
     const LANES: usize = 8;
+    const ROWS: usize = 6;
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
         unsafe { _mm256_loadu_ps(p) }
@@ -125,6 +160,24 @@ impl Simd for V256 {
         }
     }
     #[inline(always)]
+    unsafe fn store_u8x4(self, p: *mut u8, [a, b, c, d]: [__m256; 4]) {
+        unsafe {
+            let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+            let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
+            // each half now holds four bytes of a, b, c, d: bring a's together, then b's …
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256(p.cast(), _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order))
+        }
+    }
+    #[inline(always)]
+    fn keep(self, v: __m256, n: usize, rest: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(rest, v, _mm256_castsi256_ps(mask256(n))) }
+    }
+    #[inline(always)]
+    unsafe fn turn8(self, p: *const f32, stride: usize, rows: usize, out: *mut f32, out_stride: usize) {
+        unsafe { turn8(p, stride, rows, out, out_stride) }
+    }
+    #[inline(always)]
     fn sum(self, v: __m256) -> f32 {
         unsafe {
             let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
@@ -154,6 +207,7 @@ impl Simd for V256 {
 impl Simd for V512 {
     type V = __m512;
     const LANES: usize = 16;
+    const ROWS: usize = 12;
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
         unsafe { _mm512_loadu_ps(p) }
@@ -221,6 +275,28 @@ impl Simd for V512 {
             let whole = _mm512_max_epi32(_mm512_cvtps_epi32(v), _mm512_setzero_si512());
             _mm_storeu_si128(p.cast(), _mm512_cvtusepi32_epi8(whole))
         }
+    }
+    #[inline(always)]
+    fn recip_rough(self, a: __m512) -> __m512 {
+        unsafe { _mm512_rcp14_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn store_u8x4(self, p: *mut u8, [a, b, c, d]: [__m512; 4]) {
+        unsafe {
+            let ab = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+            let cd = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
+            // each quarter now holds four bytes of a, b, c, d: bring a's together, then b's …
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_si512(p.cast(), _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd)))
+        }
+    }
+    #[inline(always)]
+    fn keep(self, v: __m512, n: usize, rest: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(mask512(n), rest, v) }
+    }
+    #[inline(always)]
+    unsafe fn turn8(self, p: *const f32, stride: usize, rows: usize, out: *mut f32, out_stride: usize) {
+        unsafe { turn8(p, stride, rows, out, out_stride) }
     }
     #[inline(always)]
     fn sum(self, v: __m512) -> f32 {

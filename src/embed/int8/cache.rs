@@ -58,7 +58,7 @@ pub fn read(path: &Path, source: &[u8; 32], shape: &Shape, first_position: usize
         return Err("it is of another version, of other weights or of another shape".into());
     }
     let tokens = input.bytes(shape.vocab_size * h * 2)?;
-    let net = Net {
+    let mut net = Net {
         shape: shape.clone(),
         first_position,
         tokens: tokens.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect(),
@@ -82,7 +82,10 @@ pub fn read(path: &Path, source: &[u8; 32], shape: &Shape, first_position: usize
         return Err("its checksum is wrong".into());
     }
     match input.file.read(&mut [0]) {
-        Ok(0) => Ok(net),
+        Ok(0) => {
+            net.gather();
+            Ok(net)
+        }
         Ok(_) => Err("it is too long".into()),
         Err(e) => Err(e.to_string()),
     }
@@ -119,7 +122,7 @@ fn linear(out: &mut Vec<u8>, l: &Linear) {
     // outputs are whole panels in every shape that is accepted, so nothing here is padding
     floats(out, l.weights.scales());
     floats(out, l.weights.bias());
-    out.extend_from_slice(l.weights.packed().bytes());
+    out.extend_from_slice(l.weights.packed());
 }
 
 /// A file that is hashed while it is read.

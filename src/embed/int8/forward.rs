@@ -5,16 +5,18 @@
 //! Long inputs go through the feed-forward part in blocks of rows that stay in the second cache.
 //! Cost: `tokens · weights` 8-bit multiply-adds, and the weights read once a block. Not here: threads, tokenising, the length of the vector.
 
-use super::weights::{Layer, Linear, Net, Norm, Sizes};
+use super::weights::{Linear, Net, Norm, Sizes};
 use crate::kernel::Kernel;
 use crate::kernel::aligned::Aligned;
 use crate::kernel::quant::Activations;
-use crate::kernel::sgemm::{View, transpose};
+use crate::kernel::sgemm::View;
 
 /// Most rows that go through the linear layers together.
 const BLOCK: usize = 112;
 /// Floats a row of scores is padded to.
 const LANES: usize = 16;
+/// Texts of so many tokens have their values copied together first: their rows are kilobytes apart, and would fight over the cache.
+const PACK: usize = 48;
 
 /// Memory of a forward pass, to be used again: a first long text pays for the pages, later ones don't.
 #[derive(Default)]
@@ -28,6 +30,7 @@ pub struct Workspace {
     narrow: Floats,
     keys: Floats,
     scores: Floats,
+    values: Floats,
     bytes: Activations,
 }
 
@@ -53,6 +56,9 @@ struct Span {
 /// With `sizes`, also measures what goes into the balanced products.
 pub fn run(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], mut sizes: Option<&mut [Sizes]>) -> Result<Vec<f32>, String> {
     let h = net.shape.hidden_size;
+    if net.layers.is_empty() {
+        return Err("a model without layers".into());
+    }
     let mut spans = Vec::with_capacity(texts.len());
     let mut rows = 0;
     for text in texts {
@@ -62,21 +68,11 @@ pub fn run(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], mut 
         spans.push(Span { start: rows, len: text.len() });
         rows += text.len();
     }
+    let last = net.layers.len() - 1;
     embed(net, kernel, ws, texts, rows);
-    let last = net.layers.len().saturating_sub(1);
     for (i, layer) in net.layers.iter().enumerate() {
-        let mut sizes = sizes.as_deref_mut().and_then(|s| s.get_mut(i));
-        if let Some(sizes) = sizes.as_deref_mut() {
+        if let Some(sizes) = sizes.as_deref_mut().and_then(|s| s.get_mut(i)) {
             sizes.qkv = column_sizes(ws.hidden.take(rows * h), h);
-        }
-        // K and V of every row; Q too, or only that of the first rows in the last layer
-        let wanted = if i == last { h } else { 0 };
-        let width = 3 * h - wanted;
-        {
-            let (hidden, qkv) = (ws.hidden.take(rows * h), ws.qkv.take(rows * width));
-            for (x, out) in hidden.chunks(BLOCK * h).zip(qkv.chunks_mut(BLOCK * width)) {
-                linear(kernel, &layer.qkv, x, &mut ws.bytes, wanted, out);
-            }
         }
         if i == last {
             let (hidden, first) = (ws.hidden.take(rows * h), ws.first.take(spans.len() * h));
@@ -87,37 +83,40 @@ pub fn run(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], mut 
             kernel.gemm(&ws.bytes, &layer.qkv.weights, 0..h, ws.query.take(spans.len() * h), h);
         }
         attention(net, kernel, ws, &spans, rows, i == last);
-        let (state, rows) = if i == last { (&mut ws.first, spans.len()) } else { (&mut ws.hidden, rows) };
-        let (state, context) = (state.take(rows * h), ws.context.take(rows * h));
-        for (x, context) in state.chunks_mut(BLOCK * h).zip(context.chunks(BLOCK * h)) {
-            rest(net, kernel, layer, x, context, &mut ws.wide, &mut ws.narrow, &mut ws.bytes, sizes.as_deref_mut());
-        }
+        rest(net, kernel, ws, i, if i == last { spans.len() } else { rows }, sizes.as_deref_mut().and_then(|s| s.get_mut(i)));
     }
     Ok(ws.first.take(spans.len() * h).to_vec())
 }
 
-/// Vectors of the tokens and positions, normalised, into `ws.hidden`.
+/// The first output of Q, K and V that a layer needs of every row: in the last one, Q is asked only of the first rows.
+fn wanted(net: &Net, layer: usize) -> usize {
+    if layer + 1 == net.layers.len() { net.shape.hidden_size } else { 0 }
+}
+
+/// Vectors of the tokens and positions, normalised, into `ws.hidden`, and from there the first layer's Q, K and V.
 fn embed(net: &Net, kernel: Kernel, ws: &mut Workspace, texts: &[&[u32]], rows: usize) {
     let h = net.shape.hidden_size;
-    let (x, add) = (ws.hidden.take(rows * h), ws.narrow.take(rows * h));
-    let places = texts.iter().flat_map(|text| text.iter().enumerate());
-    for ((x, add), (i, id)) in x.chunks_exact_mut(h).zip(add.chunks_exact_mut(h)).zip(places) {
-        net.token(*id, x);
-        let at = (net.first_position + i) * h;
-        add.copy_from_slice(net.positions.get(at..at + h).unwrap_or_default());
+    let from = wanted(net, 0);
+    let width = 3 * h - from;
+    let (hidden, qkv) = (ws.hidden.take(rows * h), ws.qkv.take(rows * width));
+    let mut places = texts.iter().flat_map(|text| text.iter().enumerate());
+    for (x, qkv) in hidden.chunks_mut(BLOCK * h).zip(qkv.chunks_mut(BLOCK * width)) {
+        let add = ws.narrow.take(x.len());
+        for ((x, add), (i, id)) in x.chunks_exact_mut(h).zip(add.chunks_exact_mut(h)).zip(&mut places) {
+            net.token(*id, x);
+            let at = (net.first_position + i) * h;
+            add.copy_from_slice(net.positions.get(at..at + h).unwrap_or_default());
+        }
+        if let Some(layer) = net.layers.first() {
+            norm(net, kernel, x, add, &net.norm, &layer.qkv, &mut ws.bytes);
+            kernel.gemm(&ws.bytes, &layer.qkv.weights, from..3 * h, qkv, width);
+        }
     }
-    norm(net, kernel, x, add, &net.norm);
 }
 
-fn norm(net: &Net, kernel: Kernel, x: &mut [f32], add: &[f32], norm: &Norm) {
-    kernel.layer_norm(x, add, &norm.gain, &norm.offset, net.shape.layer_norm_eps as f32);
-}
-
-/// Outputs from `from` on of a linear layer, for rows that fill `x`.
-fn linear(kernel: Kernel, l: &Linear, x: &[f32], bytes: &mut Activations, from: usize, out: &mut [f32]) {
-    kernel.quantise(x, &l.factors, bytes);
-    let all = l.weights.width();
-    kernel.gemm(bytes, &l.weights, from..all, out, all - from);
+/// LayerNorm of `x + add`, and its bytes for the linear layer that comes next.
+fn norm(net: &Net, kernel: Kernel, x: &mut [f32], add: &[f32], norm: &Norm, next: &Linear, bytes: &mut Activations) {
+    kernel.layer_norm_quantise(x, add, &norm.gain, &norm.offset, net.shape.layer_norm_eps as f32, &next.factors, bytes);
 }
 
 /// Attention of each text and head into `ws.context`: a row for each row, or for each text in the last layer.
@@ -131,7 +130,7 @@ fn attention(net: &Net, kernel: Kernel, ws: &mut Workspace, spans: &[Span], rows
     let factor = 1.0 / (d as f32).sqrt();
     for (t, span) in spans.iter().enumerate() {
         let n = span.len;
-        let stride = n.next_multiple_of(LANES);
+        let stride = row_stride(n);
         let (asking, first_out) = if last { (1, t) } else { (n, span.start) };
         let keys = ws.keys.take(d * stride);
         let scores = ws.scores.take(asking * stride);
@@ -142,41 +141,59 @@ fn attention(net: &Net, kernel: Kernel, ws: &mut Workspace, spans: &[Span], rows
             } else {
                 (View { data: at(0), stride: width }, at(1), at(2))
             };
-            transpose(View { data: k, stride: width }, n, d, keys, stride);
+            kernel.transpose(View { data: k, stride: width }, n, d, keys, stride);
             kernel.matmul(q, View { data: keys, stride }, scores, stride, asking, n, d);
             kernel.softmax(scores, stride, n, factor);
             let out = context.get_mut(first_out * h + head * d..).unwrap_or_default();
-            kernel.matmul(View { data: scores, stride }, View { data: v, stride: width }, out, h, asking, d, n);
+            let v = View { data: v, stride: width };
+            let v = if n < PACK { v } else { packed(v, n, d, ws.values.take(n * d)) };
+            kernel.matmul(View { data: scores, stride }, v, out, h, asking, d, n);
         }
     }
 }
 
-/// What follows the attention in a layer, for a block of rows of state and context.
-#[allow(clippy::too_many_arguments)]
-fn rest(
-    net: &Net,
-    kernel: Kernel,
-    layer: &Layer,
-    x: &mut [f32],
-    context: &[f32],
-    wide: &mut Floats,
-    narrow: &mut Floats,
-    bytes: &mut Activations,
-    sizes: Option<&mut Sizes>,
-) {
-    let (h, f) = (net.shape.hidden_size, net.shape.intermediate_size);
-    let rows = x.len() / h;
-    let narrow = narrow.take(rows * h);
-    linear(kernel, &layer.mix, context, bytes, 0, narrow);
-    norm(net, kernel, x, narrow, &layer.mix_norm);
-    if let Some(sizes) = sizes {
-        sizes.up = column_sizes(x, h);
+/// Floats from a row of `n` scores to the next: whole vectors, and no multiple of 512 bytes, which would put all rows in the same few sets of the cache.
+fn row_stride(n: usize) -> usize {
+    let stride = n.next_multiple_of(LANES);
+    if stride.is_multiple_of(128) { stride + LANES } else { stride }
+}
+
+/// Copies `rows` rows of `width` so that they lie together.
+fn packed<'a>(a: View<'_>, rows: usize, width: usize, out: &'a mut [f32]) -> View<'a> {
+    for (row, out) in a.data.chunks(a.stride).zip(out.chunks_exact_mut(width)).take(rows) {
+        out.copy_from_slice(row.get(..width).unwrap_or_default());
     }
-    let wide = wide.take(rows * f);
-    linear(kernel, &layer.up, x, bytes, 0, wide);
-    kernel.gelu_quantise(wide, f, bytes);
-    kernel.gemm(bytes, &layer.down.weights, 0..h, narrow, h);
-    norm(net, kernel, x, narrow, &layer.down_norm);
+    View { data: out, stride: width }
+}
+
+/// What follows the attention in a layer, and the next layer's Q, K and V: a block of rows at a time.
+fn rest(net: &Net, kernel: Kernel, ws: &mut Workspace, at: usize, rows: usize, mut sizes: Option<&mut Sizes>) {
+    let (h, f) = (net.shape.hidden_size, net.shape.intermediate_size);
+    let (Some(layer), next) = (net.layers.get(at), net.layers.get(at + 1)) else { return };
+    let from = wanted(net, at + 1);
+    let width = 3 * h - from;
+    let state = if next.is_some() { &mut ws.hidden } else { &mut ws.first }.take(rows * h);
+    let (context, qkv) = (ws.context.take(rows * h), ws.qkv.take(rows * width));
+    let blocks = state.chunks_mut(BLOCK * h).zip(context.chunks(BLOCK * h)).zip(qkv.chunks_mut(BLOCK * width));
+    for ((x, context), qkv) in blocks {
+        let (narrow, wide) = (ws.narrow.take(x.len()), ws.wide.take(x.len() / h * f));
+        kernel.quantise(context, &layer.mix.factors, &mut ws.bytes);
+        kernel.gemm(&ws.bytes, &layer.mix.weights, 0..h, narrow, h);
+        norm(net, kernel, x, narrow, &layer.mix_norm, &layer.up, &mut ws.bytes);
+        if let Some(sizes) = sizes.as_deref_mut() {
+            sizes.up = column_sizes(x, h);
+        }
+        kernel.gemm(&ws.bytes, &layer.up.weights, 0..f, wide, f);
+        kernel.gelu_quantise(wide, f, &mut ws.bytes);
+        kernel.gemm(&ws.bytes, &layer.down.weights, 0..h, narrow, h);
+        match next {
+            Some(next) => {
+                norm(net, kernel, x, narrow, &layer.down_norm, &next.qkv, &mut ws.bytes);
+                kernel.gemm(&ws.bytes, &next.qkv.weights, from..3 * h, qkv, width);
+            }
+            None => kernel.layer_norm(x, narrow, &layer.down_norm.gain, &layer.down_norm.offset, net.shape.layer_norm_eps as f32),
+        }
+    }
 }
 
 /// Root mean square of each column.

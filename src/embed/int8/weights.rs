@@ -83,7 +83,13 @@ impl Net {
             layer.qkv = tensors.linear(&names.qkv(), &balanced(&sizes.qkv))?;
             layer.up = tensors.linear(&[names.up()], &balanced(&sizes.up))?;
         }
+        net.gather();
         Ok(net)
+    }
+
+    /// Puts all weights into one block of memory, in the order in which they are used.
+    pub fn gather(&mut self) {
+        Weights::gather(self.layers.iter_mut().flat_map(|l| [&mut l.qkv, &mut l.mix, &mut l.up, &mut l.down]).map(|l| &mut l.weights));
     }
 }
 

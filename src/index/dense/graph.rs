@@ -12,9 +12,9 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 /// Highest level of a node.
-const TOP: usize = 12;
+pub(super) const TOP: usize = 12;
 
 /// How graphs are built and searched.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The part of these rows that a graph covers.
-    fn cut(&self, range: &Range<usize>) -> Rows<'a> {
+    pub(crate) fn cut(&self, range: &Range<usize>) -> Rows<'a> {
         Rows {
             width: self.width,
             rows: self.rows.get(range.start * self.width..range.end * self.width).unwrap_or_default(),
@@ -90,7 +90,7 @@ impl PartialOrd for Near {
     }
 }
 
-/// What is asked of a graph: a query's planes and how to turn products into a score.
+/// What is asked: a query's planes and how to turn products into a score.
 struct Asked<'a> {
     planes: Planes<'a>,
     score: &'a dyn Fn((i32, i32), f32) -> f32,
@@ -135,17 +135,16 @@ impl Visited {
 }
 
 /// See the head of this file.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Graph {
-    /// Rows of the part that it covers; its nodes are numbered from the first.
-    range: Range<usize>,
-    neighbours: usize,
+    pub(super) neighbours: usize,
     /// Neighbours on the lowest level, `2·neighbours` places a node.
-    base: Vec<u32>,
+    pub(super) base: Vec<u32>,
     /// Where the upper levels of a node begin in `upper`, in blocks of `neighbours` places; `NONE` for most.
-    upper_at: Vec<u32>,
-    upper: Vec<u32>,
-    entry: u32,
-    top: usize,
+    pub(super) upper_at: Vec<u32>,
+    pub(super) upper: Vec<u32>,
+    pub(super) entry: u32,
+    pub(super) top: usize,
 }
 
 fn level(id: u32, neighbours: usize) -> usize {
@@ -158,22 +157,16 @@ fn level(id: u32, neighbours: usize) -> usize {
 }
 
 impl Graph {
-    /// Builds the graph over `range` of `rows`.
-    pub(crate) fn build(all: Rows<'_>, range: Range<usize>, cfg: &GraphConfig) -> Self {
-        let rows = all.cut(&range);
+    /// Builds the graph over `rows`, whose numbers become those of the nodes.
+    pub(crate) fn build(rows: Rows<'_>, cfg: &GraphConfig) -> Self {
         let m = cfg.neighbours.clamp(4, 64);
-        let n = range.len();
+        let n = rows.sums.len();
         let mut graph =
-            Self { range, neighbours: m, base: vec![NONE; n * 2 * m], upper_at: vec![NONE; n], upper: Vec::new(), entry: NONE, top: 0 };
+            Self { neighbours: m, base: vec![NONE; n * 2 * m], upper_at: vec![NONE; n], upper: Vec::new(), entry: NONE, top: 0 };
         for id in 0..n as u32 {
             graph.insert(rows, id, cfg.ef_build.max(m));
         }
         graph
-    }
-
-    /// Rows of the part that it covers.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.range.clone()
     }
 
     fn places(&self, id: u32, level: usize) -> Range<usize> {
@@ -302,16 +295,15 @@ impl Graph {
         found.into_sorted_vec().into_iter().map(|Reverse(near)| near).collect()
     }
 
-    /// About the `ef` rows of the part nearest to the query, nearest first, with approximate cosines.
-    pub(crate) fn search(&self, all: Rows<'_>, probe: &Probe, ef: usize) -> Vec<(u32, f32)> {
+    /// About the `ef` rows nearest to the query, nearest first, with approximate cosines. `rows`: those that it was built over.
+    pub(crate) fn search(&self, rows: Rows<'_>, probe: &Probe, ef: usize) -> Vec<(u32, f32)> {
         if self.entry == NONE {
             return Vec::new();
         }
-        let rows = all.cut(&self.range);
         let score = |dots: (i32, i32), scale: f32| probe.score(dots, scale);
         let asked = Asked { planes: Planes { hi: &probe.hi, lo: &probe.lo }, score: &score };
         let at = self.descend(rows, &asked, 0);
-        self.walk(rows, &asked, &at, ef, 0).into_iter().map(|near| (near.id + self.range.start as u32, near.score)).collect()
+        self.walk(rows, &asked, &at, ef, 0).into_iter().map(|near| (near.id, near.score)).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 //! Cost: about 25 µs for 1,000 slots of 3 vectors of 512 dimensions.
 //! Not here: comparing two models (their cosines are not comparable), calibration.
 
+mod dump;
 mod graph;
 mod part;
 mod quant;
@@ -16,10 +17,14 @@ mod tests;
 
 use super::stack::{Renewed, Stack, StackConfig, StackWriter, Upkeep};
 use super::visible::Visible;
+use dump::Fingerprint;
+use graph::Graph;
 use part::DensePart;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use dump::DumpError;
 pub use graph::GraphConfig;
 pub use search::{Background, DenseHits};
 
@@ -78,10 +83,12 @@ pub struct DenseConfig {
     pub graph: GraphConfig,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct PartConfig {
     dim: usize,
     graph: GraphConfig,
+    /// Graphs from a dump, by the rows they belong to.
+    offered: Arc<HashMap<Fingerprint, Arc<Graph>>>,
 }
 
 /// Writer of the vectors of one model.
@@ -93,7 +100,7 @@ pub struct DenseIndex {
 impl DenseIndex {
     /// An empty index for vectors of `dim` dimensions.
     pub fn new(dim: usize, cfg: DenseConfig) -> Self {
-        let part = PartConfig { dim, graph: cfg.graph };
+        let part = PartConfig { dim, graph: cfg.graph, offered: Arc::default() };
         Self { writer: StackWriter::new(cfg.stack, part.clone()), part }
     }
 
@@ -116,6 +123,18 @@ impl DenseIndex {
     /// Swaps done upkeep in; nothing when it came too late.
     pub fn install(&mut self, done: DenseRenewed) -> Option<Arc<DenseSnapshot>> {
         self.writer.install(done.0).then(|| self.snapshot())
+    }
+
+    /// Takes the graphs of a dump ([`DenseSnapshot::dump`]); upkeep then uses those that belong to rows it meets instead of building them.
+    /// How many there are. Take an empty slice to let them go again.
+    ///
+    /// # Errors
+    /// The dump is damaged or of another format; nothing of it is used.
+    pub fn offer(&mut self, dump: &[u8]) -> Result<usize, DumpError> {
+        let offered = if dump.is_empty() { HashMap::new() } else { dump::read(dump)? };
+        let n = offered.len();
+        self.writer.part_config().offered = Arc::new(offered);
+        Ok(n)
     }
 
     /// Does all upkeep there is, here and now. For bulk loads, tests and tools; a server runs [`DenseIndex::plan`] in the background.
@@ -185,6 +204,11 @@ impl DenseSnapshot {
     /// Number of graphs that searches may use.
     pub fn graphs(&self) -> usize {
         self.stack.parts.iter().map(|live| live.part.graphs()).sum()
+    }
+
+    /// The graphs as bytes, for a cache file: with them a restart need not build anew what has the same vectors in the same order.
+    pub fn dump(&self) -> Vec<u8> {
+        dump::write(self.stack.parts.iter().flat_map(|live| live.part.dump(&self.part)))
     }
 
     /// Share of the true `k` nearest slots that searches find, over about `sample` queries made from the vectors themselves; 1 without graphs.

@@ -4,6 +4,7 @@
 //! A large part also has a graph over all its rows and one over each of its large classes, so that what is searched never reaches beyond
 //! what is visible. Memory: `4·dim` bytes a vector (shared with whoever gave it), `dim + 12` bytes a row, about 140 a row and graph.
 
+use super::dump::{Fingerprint, fingerprint};
 use super::graph::{Graph, Rows};
 use super::quant::{LANES, Probe, push_row};
 use super::{DenseDoc, PartConfig, Role};
@@ -19,8 +20,21 @@ const BLOCK: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct DensePart {
     core: Arc<Core>,
-    /// Over disjoint or nested ranges of rows, widest first; nothing as long as they are not built.
-    graphs: Arc<Vec<Graph>>,
+    /// Over nested ranges of rows, widest first; nothing as long as they are not built.
+    graphs: Arc<Vec<Covered>>,
+}
+
+/// A range of rows and the graph over it.
+pub(crate) struct Covered {
+    rows: Range<usize>,
+    graph: Arc<Graph>,
+}
+
+impl Covered {
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
 }
 
 struct Core {
@@ -102,7 +116,12 @@ impl Part for DensePart {
         if wanted.is_empty() {
             return None;
         }
-        let graphs = wanted.into_iter().map(|rows| Graph::build(self.rows(), rows, &cfg.graph)).collect();
+        let over = |rows: Range<usize>| {
+            let cut = self.rows().cut(&rows);
+            let offered = if cfg.offered.is_empty() { None } else { cfg.offered.get(&fingerprint(cut, &cfg.graph)).map(Arc::clone) };
+            Covered { rows, graph: offered.unwrap_or_else(|| Arc::new(Graph::build(cut, &cfg.graph))) }
+        };
+        let graphs = wanted.into_iter().map(over).collect();
         Some(Self { core: Arc::clone(&self.core), graphs: Arc::new(graphs) })
     }
 
@@ -119,7 +138,7 @@ fn span(at: &[u32], doc: usize) -> Range<usize> {
 /// What to look at: a range of documents, by scanning it or by a graph.
 pub(crate) enum Stretch<'a> {
     Scan(Range<usize>),
-    Graph(&'a Graph, Range<usize>),
+    Graph(&'a Covered, Range<usize>),
 }
 
 impl DensePart {
@@ -152,7 +171,7 @@ impl DensePart {
             return runs.into_iter().map(Stretch::Scan).collect();
         }
         let mut out: Vec<Stretch<'_>> = Vec::new();
-        let covers = |docs: &Range<usize>| self.graphs.iter().find(|graph| graph.range() == self.rows_of(docs));
+        let covers = |docs: &Range<usize>| self.graphs.iter().find(|graph| graph.rows == self.rows_of(docs));
         for run in runs {
             if let Some(graph) = covers(&run) {
                 out.push(Stretch::Graph(graph, run));
@@ -173,13 +192,14 @@ impl DensePart {
     }
 
     /// Documents that a graph finds near, each once, and the score below which there may be more.
-    pub(crate) fn ask(&self, graph: &Graph, dead: &Dead<()>, probe: &Probe, ef: usize) -> (Vec<Seen>, f32) {
-        let rows = graph.search(self.rows(), probe, ef);
+    pub(crate) fn ask(&self, graph: &Covered, dead: &Dead<()>, probe: &Probe, ef: usize) -> (Vec<Seen>, f32) {
+        let rows = graph.graph.search(self.rows().cut(&graph.rows), probe, ef);
         let floor = if rows.len() < ef { f32::NEG_INFINITY } else { rows.last().map_or(f32::NEG_INFINITY, |(_, score)| *score) };
         let margin = probe.margin(0.0, self.core.longest);
         let mut seen: Vec<Seen> = rows
             .into_iter()
-            .map(|(row, score)| {
+            .map(|(node, score)| {
+                let row = node + graph.rows.start as u32;
                 let doc = self.core.row_at.partition_point(|first| *first <= row).saturating_sub(1);
                 let most = score + margin + probe.margin(1.0, 0.0) * self.core.losses.get(row as usize).copied().unwrap_or_default();
                 // its other rows were not looked at
@@ -190,6 +210,11 @@ impl DensePart {
         seen.sort_by(|a, b| a.doc.cmp(&b.doc).then(b.most.total_cmp(&a.most)));
         seen.dedup_by_key(|seen| seen.doc);
         (seen, floor)
+    }
+
+    /// Its graphs, each with the fingerprint of the rows it belongs to.
+    pub(crate) fn dump(&self, cfg: &PartConfig) -> impl Iterator<Item = (Fingerprint, &Graph)> {
+        self.graphs.iter().map(|of| (fingerprint(self.rows().cut(&of.rows), &cfg.graph), of.graph.as_ref()))
     }
 
     /// Number of graphs.

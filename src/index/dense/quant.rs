@@ -81,7 +81,14 @@ fn nearest(v: f32) -> f32 {
 }
 
 fn peak(vector: &[f32]) -> f32 {
-    vector.iter().fold(0f32, |top, v| top.max(v.abs()))
+    let (blocks, rest) = vector.as_chunks::<16>();
+    let mut lanes = [0f32; 16];
+    for block in blocks {
+        for (lane, v) in lanes.iter_mut().zip(block) {
+            *lane = if v.abs() > *lane { v.abs() } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).fold(0f32, |top, v| top.max(v.abs()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@
 //! integers, so neither the order of documents nor their distribution over parts shows in them.
 
 use super::PartConfig;
-use super::graph::Graph;
-use super::part::{DensePart, Seen, Stretch};
+use super::part::{Covered, DensePart, Seen, Stretch};
 use super::quant::{LANES, Probe};
 use crate::index::stack::{Live, Part, Stack};
 use crate::index::visible::Visible;
@@ -43,22 +42,22 @@ impl Background {
     }
 }
 
-/// Sums in units of 2⁻²⁴ (and its square), exact in any order.
+/// Sums in units of 2⁻¹⁹ (and its square), exact in any order, for up to 2²⁵ slots.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     count: u64,
     sum: i64,
-    squares: i128,
+    squares: u64,
 }
 
 impl Tally {
-    const UNIT: f32 = 16_777_216.0;
+    const UNIT: f32 = 524_288.0;
 
     fn add(&mut self, score: f32) {
-        let whole = (score * Self::UNIT) as i64;
+        let whole = i64::from((score * Self::UNIT) as i32);
         self.count += 1;
         self.sum += whole;
-        self.squares += i128::from(whole) * i128::from(whole);
+        self.squares += whole.unsigned_abs().pow(2);
     }
 
     /// Adds a stretch of documents by a sample spread evenly over it, as if all had been seen.
@@ -73,7 +72,7 @@ impl Tally {
         if sample.count > 0 {
             self.count += alive;
             self.sum += (i128::from(sample.sum) * i128::from(alive) / i128::from(sample.count)) as i64;
-            self.squares += sample.squares / i128::from(sample.count) * i128::from(alive);
+            self.squares += sample.squares / sample.count * alive;
         }
     }
 
@@ -166,7 +165,7 @@ pub(crate) fn run(
     loop {
         let mut floors: Vec<f32> = Vec::with_capacity(graphs.len());
         for asked in &graphs {
-            let rows = asked.graph.range().len();
+            let rows = asked.graph.len();
             if asked.ef >= rows / SCAN_FROM {
                 asked
                     .live
@@ -199,7 +198,7 @@ pub(crate) fn run(
 struct Asked<'a> {
     part: u32,
     live: &'a Live<DensePart>,
-    graph: &'a Graph,
+    graph: &'a Covered,
     docs: Range<usize>,
     ef: usize,
 }

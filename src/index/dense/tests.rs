@@ -265,3 +265,38 @@ fn the_same_rows_give_the_same_graph() {
         assert_eq!(a.search(&q, &Visible::All, 10, &mut |_| true), b.search(&q, &Visible::All, 10, &mut |_| true));
     }
 }
+
+#[test]
+fn a_dump_spares_building_and_a_damaged_one_harms_nothing() {
+    let mut cloud = Cloud::new(12, 24, 4);
+    let docs: Vec<DenseDoc> = (0..500).map(|slot| single(&mut cloud, slot, slot / 250)).collect();
+    let mut first = with_graphs(24);
+    first.apply(&[], docs.clone());
+    let first = first.settle();
+    let dump = first.dump();
+    let queries: Vec<Arc<[f32]>> = (0..20).map(|_| cloud.vector()).collect();
+    let ask = |s: &DenseSnapshot| queries.iter().map(|q| s.search(q, &Visible::All, 10, &mut |_| true)).collect::<Vec<_>>();
+    let mut again = with_graphs(24);
+    assert_eq!(again.offer(&dump), Ok(3));
+    again.apply(&[], docs.clone());
+    let again = again.settle();
+    assert_eq!((again.graphs(), ask(&again), again.dump()), (3, ask(&first), dump.clone()));
+    // and it is the dump that was used: with hollow graphs for the same rows nothing is found
+    let empty = super::graph::Graph { neighbours: 12, base: vec![], upper_at: vec![], upper: vec![], entry: super::graph::NONE, top: 0 };
+    let hollow = dump::write(dump::read(&dump).unwrap().into_keys().map(|rows| (rows, &empty)));
+    let mut used = with_graphs(24);
+    assert_eq!(used.offer(&hollow), Ok(3));
+    used.apply(&[], docs.clone());
+    assert!(used.settle().search(&queries[0], &Visible::All, 10, &mut |_| true).hits.is_empty());
+    let mut other = with_graphs(24);
+    assert_eq!(other.offer(&dump), Ok(3));
+    other.apply(&[], (0..500).map(|slot| single(&mut cloud, slot, 0)).collect());
+    assert!(other.settle().measured_recall(10, 5) > 0.9, "other vectors, other graph");
+    for at in (0..dump.len()).step_by(97) {
+        let mut damaged = dump.clone();
+        damaged[at] ^= 4;
+        assert!(other.offer(&damaged).is_err(), "byte {at}");
+        assert!(other.offer(&dump[..at]).is_err() || at == 0, "cut at {at}");
+    }
+    assert_eq!(other.offer(&[]), Ok(0));
+}

@@ -17,6 +17,8 @@ pub(crate) struct BoundTerm {
     pub(crate) df: u64,
     /// Rarity times the weight of its kind.
     pub(crate) weight: f32,
+    /// Whether it is a function word among words that are not.
+    pub(crate) stop: bool,
     /// Number of the word a part, if it is there.
     pub(crate) ids: Vec<Option<u32>>,
 }
@@ -87,7 +89,7 @@ impl<'a> Bound<'a> {
             TokenKind::Pair => self.cfg.pair,
         };
         let weight = of_kind * self.rarity(df) * if stop { self.cfg.stop } else { 1.0 };
-        BoundTerm { df, weight, ids }
+        BoundTerm { df, weight, stop, ids }
     }
 
     fn rarity(&self, df: u64) -> f32 {

@@ -121,8 +121,9 @@ pub(crate) struct LexPart {
     fields: Vec<u8>,
     /// Most that the fields of one document weigh for this word.
     peaks: Vec<f32>,
-    /// Words of a document, ascending, with fields.
-    forward: Lists<(u32, u8)>,
+    /// Words of a document, ascending, and the fields in which each stands.
+    forward: Lists<u32>,
+    forward_fields: Vec<u8>,
     /// Weighted length of a document in units of 1/16.
     lengths: Vec<u32>,
     raw_lengths: Vec<[u32; 6]>,
@@ -169,6 +170,7 @@ impl Part for LexPart {
             fields: Vec::new(),
             peaks: Vec::new(),
             forward: Lists::new(),
+            forward_fields: Vec::new(),
             lengths: Vec::with_capacity(docs.len()),
             raw_lengths: Vec::with_capacity(docs.len()),
             totals: Vec::new(),
@@ -192,7 +194,8 @@ impl Part for LexPart {
                 own.push((id, *mask));
             }
             own.sort_unstable();
-            part.forward.push(own);
+            part.forward_fields.extend(own.iter().map(|(_, mask)| *mask));
+            part.forward.push(own.into_iter().map(|(id, _)| id));
             let length: f32 = analyzed.lengths.iter().zip(&cfg.weights).map(|(n, w)| *n as f32 * w * LENGTH_UNIT).sum();
             part.lengths.push(length as u32);
             part.raw_lengths.push(analyzed.lengths);
@@ -231,7 +234,7 @@ impl Part for LexPart {
         Some(Analyzed {
             slot: self.layout.slot(doc),
             class: self.layout.class_of(doc),
-            terms: self.forward.get(doc).iter().map(|(id, mask)| (word(id), *mask)).collect(),
+            terms: self.words_of(doc).map(|(id, mask)| (word(&id), mask)).collect(),
             lengths: *self.raw_lengths.get(doc)?,
             names: names.strip_suffix(&[END]).map(|names| names.split(|id| *id == END).map(name).collect()).unwrap_or_default(),
             description: name(self.descriptions.get(doc)),
@@ -241,7 +244,7 @@ impl Part for LexPart {
     }
 
     fn bury(&self, doc: usize, scar: &mut Scar) {
-        for (id, _) in self.forward.get(doc) {
+        for id in self.forward.get(doc) {
             let docs = Arc::make_mut(scar.words.entry(*id).or_default());
             if let Err(at) = docs.binary_search(&(doc as u32)) {
                 docs.insert(at, doc as u32);
@@ -297,8 +300,15 @@ impl LexPart {
     /// Fields in which a word stands in a document; 0 for none.
     #[inline]
     pub(crate) fn fields(&self, doc: usize, id: u32) -> u8 {
-        let words = self.forward.get(doc);
-        words.binary_search_by_key(&id, |(word, _)| *word).ok().and_then(|at| words.get(at)).map_or(0, |(_, mask)| *mask)
+        let range = self.forward.range(doc);
+        let words = self.forward.items.get(range.clone()).unwrap_or_default();
+        words.binary_search(&id).ok().and_then(|at| self.forward_fields.get(range.start + at)).copied().unwrap_or_default()
+    }
+
+    fn words_of(&self, doc: usize) -> impl Iterator<Item = (u32, u8)> {
+        let range = self.forward.range(doc);
+        let fields = self.forward_fields.get(range.clone()).unwrap_or_default();
+        self.forward.items.get(range).unwrap_or_default().iter().copied().zip(fields.iter().copied())
     }
 
     /// Words of each name of a document, in order.

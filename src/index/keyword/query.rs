@@ -81,6 +81,11 @@ impl LexQuery {
         self.terms.is_empty()
     }
 
+    /// The distinct tokens that are looked up, in the order of first occurrence. For traces.
+    pub fn term_texts(&self) -> Vec<String> {
+        self.terms.iter().map(|term| term.text.clone()).collect()
+    }
+
     /// Number of words, repeats and function words included.
     pub fn words(&self) -> usize {
         self.words.len()

@@ -4,7 +4,7 @@
 //! together can't lift a document into the hits, are looked up only for documents that come near (the idea of MaxScore). What is left is
 //! scored again in the order of the query, so that pruning leaves no trace in the bits.
 
-use super::bound::Bound;
+use super::bound::{Bound, BoundTerm};
 use crate::index::stack::Part;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -44,6 +44,7 @@ impl PartialOrd for Ranked {
 
 /// A word's postings within a run.
 struct Cursor<'a> {
+    id: u32,
     docs: &'a [u32],
     fields: &'a [u8],
     weight: f32,
@@ -64,13 +65,16 @@ impl Cursor<'_> {
 impl Bound<'_> {
     /// The `k` visible slots with the highest score that `gate` lets through; score descending, then slot ascending.
     ///
-    /// `gate` is asked only for slots that would be hits. Documents that hold none of the query's words are not hits.
+    /// `gate` is asked only for slots that would be hits. Documents that hold none of the query's words, or nothing but function words and
+    /// words that stand everywhere although the query has others, are not hits.
     pub fn search(&self, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> Vec<LexHit> {
         if k == 0 {
             return Vec::new();
         }
-        let rare_enough = |df: u64| df <= self.cfg.common.max(self.docs() / 20);
-        let has_rare = self.terms.iter().any(|t| t.df > 0 && t.weight > 0.0 && rare_enough(t.df));
+        let rare = |term: &BoundTerm| term.df <= self.cfg.common.max(self.docs() / 20);
+        let known = |t: &&BoundTerm| t.df > 0 && t.weight > 0.0 && !t.stop;
+        let (any_word, any_rare) = (self.terms.iter().any(|t| known(&t)), self.terms.iter().filter(known).any(rare));
+        let common = |term: &BoundTerm| if term.stop { any_word } else { any_rare && !rare(term) };
         let mut top = Top { k, hits: BinaryHeap::with_capacity(k.min(1024) + 1), gate };
         let mut table = vec![0f32; WINDOW];
         for (part, runs) in self.runs.iter().enumerate() {
@@ -81,8 +85,7 @@ impl Bound<'_> {
                     let Some(Some(id)) = term.ids.get(part) else { continue };
                     let (docs, fields) = live.part.postings(*id);
                     let ceiling = self.ceiling(term.weight, live.part.peak(*id));
-                    let common = has_rare && !rare_enough(term.df);
-                    let mut cursor = Cursor { docs, fields, weight: term.weight, ceiling, common };
+                    let mut cursor = Cursor { id: *id, docs, fields, weight: term.weight, ceiling, common: common(term) };
                     cursor.advance(run.start);
                     cursors.push(cursor);
                 }
@@ -107,7 +110,7 @@ impl Bound<'_> {
                 idle_sum += cursor.ceiling;
                 idle += 1;
             }
-            let active = cursors.get_mut(idle..).unwrap_or_default();
+            let Some((idlers, active)) = cursors.split_at_mut_checked(idle) else { return };
             let next = active.iter().filter_map(|c| c.docs.first()).min().map(|doc| *doc as usize);
             let Some(start) = next.filter(|doc| *doc < run.end) else { return };
             let end = (start + WINDOW).min(run.end);
@@ -129,7 +132,18 @@ impl Bound<'_> {
                 let Some(slot) = table.get_mut(*at as usize) else { continue };
                 let sum = std::mem::take(slot);
                 let doc = start + *at as usize;
-                if (sum + idle_sum) * SLACK >= top.floor() && !live.dead.has(doc) {
+                let mut bound = sum + idle_sum;
+                if bound * SLACK < top.floor() || live.dead.has(doc) {
+                    continue;
+                }
+                // what the other words really add, the weightiest first, until it is clear that it is not enough
+                let length = live.part.length(doc);
+                let enough = idlers.iter().rev().all(|cursor| {
+                    let fields = live.part.fields(doc, cursor.id);
+                    bound += if fields == 0 { 0.0 } else { self.gain(cursor.weight, fields, length) } - cursor.ceiling;
+                    bound * SLACK >= top.floor()
+                });
+                if enough {
                     top.offer(LexHit { slot: live.part.layout().slot(doc), bm25: self.score(part, doc) });
                 }
             }
