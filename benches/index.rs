@@ -113,7 +113,7 @@ fn words(c: &mut Criterion) {
     for slot in 0..n {
         let name = format!("{}_{}_{}", dice.pick(&VERBS), dice.pick(&NOUNS), slot % 97);
         let description =
-            (0..18).map(|_| if dice.next() % 3 == 0 { dice.pick(&NOUNS) } else { dice.pick(&REST) }).collect::<Vec<_>>().join(" ");
+            (0..18).map(|_| if dice.next().is_multiple_of(3) { dice.pick(&NOUNS) } else { dice.pick(&REST) }).collect::<Vec<_>>().join(" ");
         names.push(NameDoc { slot, class: slot % 8, name: name.clone(), aliases: Vec::new() });
         texts.push(LexDoc { slot, class: slot % 8, fields: vec![(Field::Name, name), (Field::Description, description)] });
     }

@@ -97,7 +97,12 @@ impl Kernel {
 }
 
 fn check(x: &[f32], add: &[f32], gain: &[f32], offset: &[f32]) {
-    assert!(!gain.is_empty() && gain.len() == offset.len() && x.len().is_multiple_of(gain.len()), "layer norm of {} by {}", x.len(), gain.len());
+    assert!(
+        !gain.is_empty() && gain.len() == offset.len() && x.len().is_multiple_of(gain.len()),
+        "layer norm of {} by {}",
+        x.len(),
+        gain.len()
+    );
     assert!(add.is_empty() || add.len() == x.len(), "layer norm of {} plus {}", x.len(), add.len());
 }
 

@@ -5,7 +5,7 @@ use agent_reach::api::grpc::status::error_of;
 use agent_reach::api::{self, pb};
 use agent_reach::error::Code;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -54,7 +54,8 @@ async fn requests_under_way_are_bounded() {
 #[tokio::test]
 async fn deadlines_are_kept() {
     let node = node(&[("server.limits.deadline_default", "300ms"), ("server.limits.deadline_max", "600ms")], "").await;
-    let began = Instant::now();
+    let clock = agent_reach::clock::SystemClock;
+    let began = agent_reach::clock::Clock::instant(&clock);
     let (status, refused) = node.post("/v1/resolve", r#"{"query":"slow"}"#).await;
     assert_eq!((status, refused["error"]["code"].as_str()), (504, Some("deadline_exceeded")));
     let (status, _) = node.post("/v1/resolve", r#"{"query":"slow","deadline_ms":3600000}"#).await;

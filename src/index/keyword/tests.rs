@@ -50,7 +50,7 @@ fn plain(docs: &BTreeMap<u32, LexDoc>, visible: &Visible, text: &str, cfg: &LexC
     let mut out = HashMap::new();
     // function words find nothing where others do
     let holds = |slot: &u32| query.terms.iter().any(|t| !t.stop && words[slot].contains_key(&t.text));
-    let any_telling = words.keys().any(|slot| holds(slot));
+    let any_telling = words.keys().any(&holds);
     for d in seen.iter().filter(|d| !any_telling || holds(&d.slot)) {
         let mut score = 0.0;
         for term in &query.terms {
