@@ -35,6 +35,13 @@ pub struct Doors {
     pub http: SocketAddr,
 }
 
+/// Whether both doors can be bound, told before anything slow is begun. Nothing stays bound.
+pub async fn check(server: &Server) -> Result<(), Error> {
+    drop(listen::bind(server.grpc_addr, "server.grpc_addr", "--grpc-port").await?);
+    drop(listen::bind(server.http_addr, "server.http_addr", "--http-port").await?);
+    Ok(())
+}
+
 /// Binds both doors and serves until `tasks` stop. Both are bound before either is served.
 pub async fn open(service: &Arc<Service>, server: &Server, tasks: &Tasks) -> Result<Doors, Error> {
     let grpc = listen::bind(server.grpc_addr, "server.grpc_addr", "--grpc-port").await?;

@@ -19,6 +19,8 @@ use std::time::Duration;
 pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
     telemetry::log::install(&config.telemetry.log, config.telemetry.json);
     refuse_open_address(&config)?;
+    // a port in use is told before models are loaded
+    api::check(&config.server).await?;
     let progress = super::commands::Bars::new();
     let parts = Parts::open(config, &progress).await?;
     progress.finish();
