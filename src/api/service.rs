@@ -242,7 +242,7 @@ impl Service {
         Ok(events.boxed())
     }
 
-    /// Whether a query can be answered now. Asked by whoever likes, so it is found out once at a time and holds for [`READY_HOLDS`].
+    /// Whether a query can be answered now. Asked by whoever likes, so it is found out once at a time and holds for `READY_HOLDS`.
     pub async fn ready(&self) -> Result<(), Error> {
         let mut last = self.last_ready.lock().await;
         let now = self.parts.clock.instant();

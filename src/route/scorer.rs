@@ -49,7 +49,7 @@ pub enum Model {
         /// Constant.
         bias: f32,
     },
-    /// bias + Σ trees. A node goes left when x[feature] ≤ threshold; a leaf has feature −1.
+    /// bias + Σ trees. A node goes left when `x[feature]` ≤ threshold; a leaf has feature −1.
     Trees {
         /// Constant.
         bias: f32,

@@ -54,7 +54,7 @@ pub struct Background {
 const HUB_NEAREST: usize = 10;
 
 impl Background {
-    /// How near a capability stands to requests of all kinds: the mean of its [`HUB_NEAREST`] best cosines to the pool's requests, averaged over
+    /// How near a capability stands to requests of all kinds: the mean of its `HUB_NEAREST` best cosines to the pool's requests, averaged over
     /// its texts. A text that resembles everything resembles the right request for no reason.
     pub fn hub(&self, texts: &[&[f32]]) -> f32 {
         if texts.is_empty() || self.requests.is_empty() {

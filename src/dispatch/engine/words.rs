@@ -47,7 +47,7 @@ impl Default for EngineConfig {
 /// Work for the shell.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Make it durable, in order, then call [`Engine::wrote`].
+    /// Make it durable, in order, then call `Engine::wrote`.
     Write(Box<Write>),
     /// Hand a message to its agent.
     Send(Box<Delivery>),
@@ -60,7 +60,7 @@ pub enum Effect {
         /// Which delivery.
         delivery: u32,
     },
-    /// Ask the matcher, then call [`Engine::rerouted`].
+    /// Ask the matcher, then call `Engine::rerouted`.
     Route {
         /// Which message.
         id: ReachId,
@@ -69,7 +69,7 @@ pub enum Effect {
         /// Who is left out.
         exclude: Vec<AgentKey>,
     },
-    /// Tell the caller by callback, then call [`Engine::called_back`].
+    /// Tell the caller by callback, then call `Engine::called_back`.
     CallBack(Box<Message>),
     /// Something the matcher should learn from.
     Outcome(Outcome),

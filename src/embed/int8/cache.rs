@@ -48,7 +48,7 @@ pub fn write(path: &Path, source: &[u8; 32], net: &Net) -> io::Result<()> {
     write_atomic(path, &out)
 }
 
-/// Reads what [`write`] wrote for the same weights and shape; else says why not.
+/// Reads what [`write()`] wrote for the same weights and shape; else says why not.
 pub fn read(path: &Path, source: &[u8; 32], shape: &Shape, first_position: usize) -> Result<Net, String> {
     super::weights::check(shape)?;
     let (h, f) = (shape.hidden_size, shape.intermediate_size);
