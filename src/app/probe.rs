@@ -1,52 +1,35 @@
-//! The HTTP probe of health checks: one client without proxy and redirects, 2 s and 64 KiB in all.
+//! The HTTP probe of health checks, through the guarded client: 64 KiB and a few seconds at most, no redirect, no proxy.
 
+use crate::dispatch::guard::{Call, CallError, Guard, HEALTH_BODY};
 use crate::ingest::Probe;
-use futures::StreamExt;
+use crate::live::Probed;
 use futures::future::{BoxFuture, FutureExt};
 use std::time::Duration;
 
-/// Largest answer that is read, bytes.
-const MOST: usize = 64 * 1024;
-
 /// Asks over HTTP.
 pub struct HttpProbe {
-    client: reqwest::Client,
-}
-
-impl HttpProbe {
-    /// A probe that waits at most `timeout`.
-    pub fn new(timeout: Duration) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(timeout)
-            .timeout(timeout)
-            .pool_max_idle_per_host(1)
-            .build()?;
-        Ok(Self { client })
-    }
+    /// The client of all outbound calls.
+    pub guard: Guard,
+    /// Longest an answer may take.
+    pub timeout: Duration,
 }
 
 impl Probe for HttpProbe {
-    fn ask<'a>(&'a self, address: &'a str) -> BoxFuture<'a, bool> {
+    fn ask<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Probed> {
+        let call = Call {
+            method: reqwest::Method::GET,
+            url: address.to_string(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            within: self.timeout,
+            max_body: HEALTH_BODY,
+        };
         async move {
-            let Ok(response) = self.client.get(address).send().await else { return false };
-            if !response.status().is_success() {
-                return false;
+            match self.guard.call(call).await {
+                Ok(answer) if (200..300).contains(&answer.status) => Probed::Good,
+                Err(CallError::Blocked(_)) => Probed::Blocked,
+                Ok(_) | Err(CallError::Connect | CallError::Timeout | CallError::Broken | CallError::TooLarge) => Probed::Failed,
             }
-            // an answer without end is no answer
-            let mut body = response.bytes_stream();
-            let mut read = 0;
-            while let Some(part) = body.next().await {
-                match part {
-                    Ok(bytes) => read += bytes.len(),
-                    Err(_) => return false,
-                }
-                if read > MOST {
-                    return false;
-                }
-            }
-            true
         }
         .boxed()
     }

@@ -1,7 +1,9 @@
-//! Schemas by URL, only below the addresses that the operator allowed: no redirect, no proxy, 3 s and a size limit.
+//! Schemas by URL, only below the addresses that the operator allowed, through the guarded client: no redirect, no proxy, 3 s, a size limit.
 
 use crate::catalog::schema::Fetch;
-use futures::StreamExt;
+use crate::config::Outbound;
+use crate::dispatch::guard::{Call, CallError, Guard};
+use crate::types::outbound::OutboundPolicy;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +13,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Fetches below allowed beginnings of URLs.
 pub struct WebSchemas {
     allowed: Vec<String>,
+    policy: OutboundPolicy,
+    connect: Duration,
 }
 
 impl WebSchemas {
     /// A fetcher for `allowed` beginnings; nothing when there is none.
-    pub fn below(allowed: &[String]) -> Option<Arc<dyn Fetch>> {
-        (!allowed.is_empty()).then(|| Arc::new(Self { allowed: allowed.to_vec() }) as Arc<dyn Fetch>)
+    pub fn below(allowed: &[String], outbound: &Outbound) -> Option<Arc<dyn Fetch>> {
+        let policy = super::delivery::policy(outbound);
+        let this = Self { allowed: allowed.to_vec(), policy, connect: outbound.connect_timeout };
+        (!allowed.is_empty()).then(|| Arc::new(this) as Arc<dyn Fetch>)
     }
 
     /// Whether `url` lies below an allowed beginning: the beginning ends at a path boundary, so that a longer host name is another host.
@@ -32,31 +38,25 @@ impl Fetch for WebSchemas {
         if !self.allows(url) {
             return Err("the address is not below one of schemas.allow_urls".into());
         }
-        let url = url.to_string();
-        // a thread of its own: the caller may be an async thread, which must not wait for a runtime inside itself
+        let (policy, connect) = (self.policy.clone(), self.connect);
+        let call = Call {
+            method: reqwest::Method::GET,
+            url: url.to_string(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            within: PATIENCE,
+            max_body: limit,
+        };
+        // a thread with a runtime and a client of its own: the caller may be an async thread, which must not wait inside itself
         let work = move || -> Result<Vec<u8>, String> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-            runtime.block_on(async {
-                let client = reqwest::Client::builder()
-                    .no_proxy()
-                    .redirect(reqwest::redirect::Policy::none())
-                    .timeout(PATIENCE)
-                    .build()
-                    .map_err(|e| e.to_string())?;
-                let response = client.get(&url).send().await.map_err(|_| "it could not be fetched".to_string())?;
-                if !response.status().is_success() {
-                    return Err(format!("the server answered {}", response.status()));
-                }
-                let mut bytes = Vec::new();
-                let mut body = response.bytes_stream();
-                while let Some(part) = body.next().await {
-                    bytes.extend_from_slice(&part.map_err(|_| "it broke off".to_string())?);
-                    if bytes.len() > limit {
-                        return Err(format!("it is larger than {limit} bytes"));
-                    }
-                }
-                Ok(bytes)
-            })
+            let guard = Guard::new(policy, connect)?;
+            match runtime.block_on(guard.call(call)) {
+                Ok(answer) if (200..300).contains(&answer.status) => Ok(answer.body),
+                Ok(answer) => Err(format!("the server answered {}", answer.status)),
+                Err(CallError::TooLarge) => Err(format!("it is larger than {limit} bytes")),
+                Err(e @ (CallError::Blocked(_) | CallError::Connect | CallError::Timeout | CallError::Broken)) => Err(e.to_string()),
+            }
         };
         std::thread::Builder::new()
             .name("schema-fetch".into())
@@ -70,17 +70,25 @@ impl Fetch for WebSchemas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
-    fn only_below_what_was_allowed() {
-        let web = WebSchemas { allowed: vec!["https://schemas.example.com".into(), "http://127.0.0.1:9/a/".into()] };
+    fn only_below_what_was_allowed_and_only_what_may_be_called() {
+        let outbound = Config::default().outbound;
+        let web = WebSchemas {
+            allowed: vec!["https://schemas.example.com".into(), "http://127.0.0.1:9/a/".into(), "http://169.254.169.254".into()],
+            policy: super::super::delivery::policy(&outbound),
+            connect: Duration::from_secs(1),
+        };
         assert!(web.allows("https://schemas.example.com/x.json") && web.allows("http://127.0.0.1:9/a/b"));
         assert!(
             !web.allows("https://schemas.example.com.evil.org/x")
                 && !web.allows("http://127.0.0.1:9/b")
                 && !web.allows("http://127.0.0.1:90/a/")
         );
-        assert!(WebSchemas::below(&[]).is_none());
+        assert!(WebSchemas::below(&[], &outbound).is_none());
         assert!(web.fetch("https://other.example.com/x", 10).unwrap_err().contains("allow_urls"));
+        assert!(web.fetch("http://169.254.169.254/latest", 10).unwrap_err().contains("blocked_url"), "no list opens metadata");
+        assert!(web.fetch("http://127.0.0.1:9/a/b", 10).unwrap_err().contains("url_port"));
     }
 }

@@ -3,9 +3,10 @@
 //! In: a [`Call`] with its limits. Out: status, a few headers and the whole body, or a [`CallError`] that says whose fault it is.
 //! Each call: canonical URL → resolve → every address checked → connection to exactly these addresses. No redirects, no proxies from the
 //! environment, no decompression; time, body and headers are bounded. Invariant: no byte is sent to an address that the policy refuses, whatever a
-//! name resolved to before. Cost: a pooled connection. Not here: what a status means (`transport`), the rules (`types::outbound`).
+//! name resolved to before. Cost: a pooled connection. Not here: what a status means (`transport`), the rules (`types::address`, `types::outbound`).
 
-use crate::types::outbound::{OutboundPolicy, Refusal, canonical};
+use crate::types::address::{Refusal, Use, canonical};
+use crate::types::outbound::OutboundPolicy;
 use futures::StreamExt;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, SocketAddr};
@@ -148,10 +149,16 @@ impl Guard {
         &self.policy
     }
 
+    /// The canonical form of an address that may be called, as far as its text tells. Names are judged again at every connection.
+    pub fn check(&self, address: &str) -> Result<String, Refusal> {
+        let url = canonical(address, Use::Web)?;
+        self.policy.check_url(&url).map(|()| url)
+    }
+
     /// Makes one call.
     pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
         // addresses written as such never reach the resolver: checked here, names in `Pinned`
-        let url = canonical(&call.url, &self.policy).map_err(CallError::Blocked)?;
+        let url = self.check(&call.url).map_err(CallError::Blocked)?;
         let mut request = self.client.request(call.method, url).timeout(call.within).body(call.body);
         for (name, value) in &call.headers {
             request = request.header(name, value);
@@ -333,7 +340,7 @@ mod tests {
         let (at, seen) = server(vec![(NOW, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec())], false).await;
         let g = Guard::with_lookup(OutboundPolicy::strict(), Duration::from_millis(200), Arc::new(Turncoat(AtomicU32::new(0)))).unwrap();
         let url = format!("http://agent.example:{}/", at.port());
-        assert!(canonical(&url, g.policy()).is_ok(), "the name itself says nothing");
+        assert!(g.check(&url).is_ok(), "the name itself says nothing");
         assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Reserved))));
         assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Loopback))), "one of two is enough");
         assert_eq!(seen.load(Ordering::SeqCst), 0);

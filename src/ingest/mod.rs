@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::live::{LiveTable, Protection};
 use crate::store::Store;
 use crate::types::manifest_check::Rules;
+use crate::types::outbound::OutboundPolicy;
 use crate::types::request::RegistryEvent;
 use crate::types::{AgentKey, Principal};
 use crate::view::Views;
@@ -54,6 +55,8 @@ pub struct IngestConfig {
     pub agents_per_owner: usize,
     /// Failed probes in a row that make an agent unreachable.
     pub probe_failures: u32,
+    /// What may be called: an address that may not is refused at registration (and again at every connection).
+    pub outbound: OutboundPolicy,
 }
 
 impl Default for IngestConfig {
@@ -64,6 +67,7 @@ impl Default for IngestConfig {
             lint: true,
             agents_per_owner: 0,
             probe_failures: crate::live::PROBE_FAILURES,
+            outbound: OutboundPolicy::default(),
         }
     }
 }

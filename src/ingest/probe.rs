@@ -4,6 +4,7 @@
 //! call of the project can be guarded in one place. A slow agent delays nobody: probes run side by side, bounded in number and time.
 
 use super::Ingest;
+use crate::live::Probed;
 use crate::types::AgentKey;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -14,7 +15,7 @@ const AT_ONCE: usize = 32;
 /// Asks one address. Implementations bound time and size, follow no redirects and use no proxy.
 pub trait Probe: Send + Sync {
     /// Whether the agent answered that it works.
-    fn ask<'a>(&'a self, address: &'a str) -> BoxFuture<'a, bool>;
+    fn ask<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Probed>;
 }
 
 /// What a round of probes found.
@@ -26,9 +27,9 @@ pub struct ProbeRound {
     pub failed: usize,
 }
 
-async fn ask(probe: &dyn Probe, key: AgentKey, address: String) -> (AgentKey, bool) {
-    let good = probe.ask(&address).await;
-    (key, good)
+async fn ask(probe: &dyn Probe, key: AgentKey, address: String) -> (AgentKey, Probed) {
+    let answer = probe.ask(&address).await;
+    (key, answer)
 }
 
 impl Ingest {
@@ -49,10 +50,10 @@ impl Ingest {
         let mut round = ProbeRound::default();
         let asks: Vec<_> = targets.into_iter().map(|(key, address)| ask(probe, key, address)).collect();
         let mut answers = futures::stream::iter(asks).buffer_unordered(AT_ONCE);
-        while let Some((key, good)) = answers.next().await {
+        while let Some((key, answer)) = answers.next().await {
             round.asked += 1;
-            round.failed += usize::from(!good);
-            self.live.lock().probed(&key, good);
+            round.failed += usize::from(answer != Probed::Good);
+            self.live.lock().probed(&key, answer);
         }
         self.refresh_live();
         round

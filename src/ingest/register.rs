@@ -45,6 +45,7 @@ impl Ingest {
         let key = checked.manifest.key();
         Self::may_write(who, &key)?;
         check_schemas(&checked.manifest, &self.schemas).map_err(Error::invalid)?;
+        self.may_be_called(&checked.manifest)?;
         let Checked { manifest, mut warnings } = checked;
         let manifest = Arc::new(manifest);
         // the same content again: nothing to embed, nothing to publish
@@ -168,6 +169,23 @@ impl Ingest {
 
     fn words_of(&self, schema: &Arc<Value>) -> String {
         self.schemas.resolve(schema).map(|s| crate::catalog::schema::schema_words(&s)).unwrap_or_default()
+    }
+
+    /// Every address of a manifest that is plainly one that may not be called, at once. Names are judged when they are resolved.
+    fn may_be_called(&self, manifest: &Manifest) -> Result<(), Error> {
+        let endpoints = manifest.endpoints.iter().enumerate().map(|(i, e)| (format!("/endpoints/{i}/address"), e.address.as_str()));
+        let health = manifest.health_check.iter().map(|h| ("/health_check/address".to_string(), h.address.as_str()));
+        let told = manifest.notification_endpoint.iter().map(|a| ("/notification_endpoint".to_string(), a.as_str()));
+        let faults: Vec<Fault> = endpoints
+            .chain(health)
+            .chain(told)
+            .filter(|(_, address)| !address.is_empty())
+            .filter_map(|(pointer, address)| {
+                let why = self.config.outbound.check_url(address).err()?;
+                Some(Fault::new(pointer, "an address that may be called", format!("{}: {why}", why.as_str())))
+            })
+            .collect();
+        if faults.is_empty() { Ok(()) } else { Err(Error::invalid(faults)) }
     }
 
     fn within_quota(&self, who: &Principal, key: &AgentKey) -> Result<(), Error> {

@@ -35,6 +35,17 @@ pub enum Reach {
     Unreachable,
 }
 
+/// What a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// It works.
+    Good,
+    /// No good answer.
+    Failed,
+    /// Its address may not be called (any more): nothing was sent.
+    Blocked,
+}
+
 /// State of one agent at a moment; what a decision reads. `None` = no data: the reader applies its stated prior.
 #[derive(Clone, Debug)]
 pub struct AgentLive {
@@ -44,6 +55,8 @@ pub struct AgentLive {
     pub stale: bool,
     /// When its lease ends, ms since the epoch.
     pub lease_until_ms: Option<i64>,
+    /// Its health address may not be called: unreachable for that reason, not because it failed.
+    pub blocked: bool,
     /// Takes no new work.
     pub draining: bool,
     /// Load it reported, 0..=1.
@@ -64,8 +77,17 @@ pub struct AgentLive {
     pub traffic_share: f32,
     /// Failures in a row.
     pub failures: u32,
-    /// Calls this process has under way at it; moves between snapshots.
-    local: Arc<AtomicU32>,
+    /// What this process has at it; moves between snapshots.
+    local: Arc<Local>,
+}
+
+/// Load of an agent by this process.
+#[derive(Debug, Default)]
+struct Local {
+    /// Calls under way.
+    in_flight: AtomicU32,
+    /// Messages that wait for it here.
+    waiting: AtomicU32,
 }
 
 impl AgentLive {
@@ -76,13 +98,19 @@ impl AgentLive {
 
     /// Calls this process has under way at it now.
     pub fn local_in_flight(&self) -> u32 {
-        self.local.load(Ordering::Relaxed)
+        self.local.in_flight.load(Ordering::Relaxed)
     }
 
-    /// `live`, `static`, `expired`, `unreachable` or `draining`.
+    /// Messages that wait for it in this process now.
+    pub fn local_waiting(&self) -> u32 {
+        self.local.waiting.load(Ordering::Relaxed)
+    }
+
+    /// `live`, `static`, `expired`, `unreachable`, `blocked_url` or `draining`.
     pub fn status(&self) -> &'static str {
         match self.reach {
             Reach::Expired => "expired",
+            Reach::Unreachable if self.blocked => "blocked_url",
             Reach::Unreachable => "unreachable",
             Reach::Live | Reach::Static if self.draining => "draining",
             Reach::Live => "live",
@@ -118,10 +146,11 @@ pub struct AgentMemory {
     beats: bool,
     last: Heartbeat,
     probe_failures: u32,
+    blocked: bool,
     next_probe_ms: i64,
     demotion: Demotion,
     traffic: Option<Box<Traffic>>,
-    local: Arc<AtomicU32>,
+    local: Arc<Local>,
     /// What was shown last.
     pub shown: Option<Reach>,
 }
@@ -136,6 +165,7 @@ impl AgentMemory {
             beats: false,
             last: Heartbeat::default(),
             probe_failures: 0,
+            blocked: false,
             next_probe_ms: now_ms.saturating_add(first),
             demotion: Demotion::default(),
             traffic: None,
@@ -149,6 +179,7 @@ impl AgentMemory {
         self.beats = true;
         self.renewed_ms = self.renewed_ms.max(now_ms);
         self.probe_failures = 0;
+        self.blocked = false;
         // what a heartbeat leaves out stays as it was
         self.last = Heartbeat {
             load: beat.load.or(self.last.load),
@@ -168,19 +199,20 @@ impl AgentMemory {
     }
 
     /// Result of a probe.
-    pub fn probed(&mut self, good: bool) {
-        self.probe_failures = if good { 0 } else { self.probe_failures.saturating_add(1) };
+    pub fn probed(&mut self, answer: Probed) {
+        self.blocked = answer == Probed::Blocked;
+        self.probe_failures = match answer {
+            Probed::Good => 0,
+            Probed::Failed => self.probe_failures.saturating_add(1),
+            // not its health is at fault: it needs no second chance, and gets one with the next good answer
+            Probed::Blocked => u32::MAX,
+        };
     }
 
-    /// A call began.
-    pub fn started(&self) {
-        self.local.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A call ended; the count never falls below zero.
-    pub fn ended(&self) {
-        // an end without a beginning is not counted
-        self.local.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).ok();
+    /// What this process has at it now.
+    pub fn load(&self, in_flight: u32, waiting: u32) {
+        self.local.in_flight.store(in_flight, Ordering::Relaxed);
+        self.local.waiting.store(waiting, Ordering::Relaxed);
     }
 
     /// An outcome; whether it demoted the agent.
@@ -224,6 +256,7 @@ impl AgentMemory {
             reach,
             stale,
             lease_until_ms,
+            blocked: self.blocked,
             draining: self.terms.draining || self.last.draining.unwrap_or(false),
             load: self.last.load.map(|l| l as f32),
             queue_length: self.last.queue_length,

@@ -10,7 +10,7 @@ mod agent;
 mod demotion;
 mod windows;
 
-pub use agent::{AgentLive, PROBE_FAILURES, Reach};
+pub use agent::{AgentLive, PROBE_FAILURES, Probed, Reach};
 pub use demotion::{COOL_DOWN_MS, FAILURES};
 pub use windows::Quantiles;
 
@@ -156,25 +156,22 @@ impl LiveTable {
     }
 
     /// Result of a probe.
-    pub fn probed(&mut self, agent: &AgentKey, good: bool) {
+    pub fn probed(&mut self, agent: &AgentKey, answer: Probed) {
         if let Some(memory) = self.agents.get_mut(agent) {
-            memory.probed(good);
+            memory.probed(answer);
         }
     }
 
-    /// A call to the agent began.
-    pub fn started(&self, agent: &AgentKey) {
+    /// What this process has at the agent now: calls under way, messages that wait. Seen at once, between snapshots.
+    pub fn load(&self, agent: &AgentKey, in_flight: u32, waiting: u32) {
         if let Some(memory) = self.agents.get(agent) {
-            memory.started();
+            memory.load(in_flight, waiting);
         }
     }
 
     /// A call to the agent ended; whether that demoted it.
     pub fn finished(&mut self, agent: &AgentKey, outcome: CallOutcome, now_ms: i64) -> bool {
-        self.agents.get_mut(agent).is_some_and(|memory| {
-            memory.ended();
-            memory.outcome(outcome.good, outcome.latency_ms, now_ms)
-        })
+        self.agents.get_mut(agent).is_some_and(|memory| memory.outcome(outcome.good, outcome.latency_ms, now_ms))
     }
 
     /// A receipt of the agent: acked or not.

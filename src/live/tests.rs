@@ -85,11 +85,11 @@ fn probes_decide_for_those_that_do_not_heartbeat() {
     );
     assert_eq!(reach(&mut t, "p", 90_000), Reach::Live, "its probes have not failed");
     for failed in 1..=3 {
-        t.probed(&key("p"), false);
+        t.probed(&key("p"), Probed::Failed);
         let expected = if failed < PROBE_FAILURES { Reach::Live } else { Reach::Unreachable };
         assert_eq!(reach(&mut t, "p", 90_000), expected);
     }
-    t.probed(&key("p"), true);
+    t.probed(&key("p"), Probed::Good);
     assert_eq!(reach(&mut t, "p", 90_000), Reach::Live);
     assert_eq!(reach(&mut t, "b", 90_000), Reach::Expired, "it heartbeat once: its lease decides");
 }
@@ -123,20 +123,17 @@ fn windows_and_demotion() {
 }
 
 #[test]
-fn calls_under_way_are_never_negative() {
+fn the_load_of_this_process_is_seen_between_snapshots() {
     let mut t = table(&[("a", "none", false)]);
     let snapshot = t.refresh(0).0;
-    let now = |s: &LiveSnapshot| s.get(&key("a")).unwrap().local_in_flight();
-    t.started(&key("a"));
-    t.started(&key("a"));
-    assert_eq!(now(&snapshot), 2, "seen between snapshots");
-    for _ in 0..5 {
-        t.finished(&key("a"), CallOutcome { good: true, latency_ms: None }, 1);
-    }
-    assert_eq!(now(&snapshot), 0);
+    let now = |s: &LiveSnapshot| s.get(&key("a")).map(|l| (l.local_in_flight(), l.local_waiting())).unwrap();
+    t.load(&key("a"), 2, 7);
+    t.load(&key("nobody"), 9, 9);
+    assert_eq!(now(&snapshot), (2, 7));
     t.register(&manifest("a", "30s", false), false, 2);
-    t.started(&key("a"));
-    assert_eq!(now(&snapshot), 1, "a new version keeps the count");
+    assert_eq!(now(&snapshot), (2, 7), "a new version keeps it");
+    t.load(&key("a"), 0, 0);
+    assert_eq!(now(&snapshot), (0, 0));
 }
 
 fn fleet(n: usize) -> (LiveTable, Vec<String>) {
@@ -194,10 +191,10 @@ proptest! {
             let (agent, at) = (key(["a", "b", "c"][usize::from(who)]), i64::from(at));
             match what {
                 0 => drop(t.heartbeat(&agent, &Heartbeat { load: Some(f64::from(who) / 2.0), ..Heartbeat::default() }, at)),
-                1 => t.started(&agent),
+                1 => t.load(&agent, at as u32 % 7, 1),
                 2 => drop(t.finished(&agent, CallOutcome { good, latency_ms: Some(at as f32) }, at)),
                 3 => t.receipt(&agent, good, at),
-                4 => t.probed(&agent, good),
+                4 => t.probed(&agent, if good { Probed::Good } else { Probed::Failed }),
                 _ => drop(t.due_probes(at)),
             }
             let (snapshot, _) = t.refresh(at);

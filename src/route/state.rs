@@ -56,13 +56,17 @@ fn queue_share(queue: Option<u32>, cap: &CapEntry) -> Option<f32> {
 /// Values for the ranking.
 pub fn terms(view: &View, cap: &CapEntry) -> LiveTerms {
     let Some(live) = view.live.get(&cap.agent.key) else { return LiveTerms { traffic_share: 1.0, ..LiveTerms::default() } };
-    let here = live.local_in_flight();
+    let (here, waiting) = (live.local_in_flight(), live.local_waiting());
+    let queue = match (live.queue_length, waiting) {
+        (None, 0) => None,
+        (reported, waiting) => Some(reported.unwrap_or(0).max(waiting)),
+    };
     let in_flight = match (live.in_flight, here) {
         (None, 0) => None,
         (reported, here) => Some(reported.unwrap_or(0).max(here)),
     };
     LiveTerms {
-        queue_share: queue_share(live.queue_length, cap).map(|q| q.min(1.0)),
+        queue_share: queue_share(queue, cap).map(|q| q.min(1.0)),
         load: live.load,
         health: live.success_1m,
         p50_ms: live.latency.map(|l| l.p50).or_else(|| cap.capability().latency_hint.map(|h| h.as_millis() as f32)),

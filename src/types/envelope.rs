@@ -369,6 +369,8 @@ pub struct SubmitRequest {
     pub trace_id: Option<String>,
     /// Caller's name; taken at its word only when no tokens are configured.
     pub caller: Option<String>,
+    /// Tenant's name; the same rule.
+    pub tenant: Option<String>,
     /// `namespace/agent_id`.
     pub target: Option<String>,
     /// Exact capability.

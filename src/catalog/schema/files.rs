@@ -114,7 +114,7 @@ impl Schemas {
                 "schemas from the web are not allowed here: copy it into the schema folder",
             ));
         };
-        let url = address::canonical(url, address::Use::Web).map_err(|(expected, hint)| Fault::new("", expected, hint))?;
+        let url = address::canonical(url, address::Use::Web).map_err(|why| Fault::new("", address::Use::Web.expected(), why.hint()))?;
         let bytes = fetch.fetch(&url, MAX_SCHEMA).map_err(|e| Fault::new("", "a schema that can be fetched", text::quoted(&e)))?;
         if bytes.len() > MAX_SCHEMA {
             return Err(Fault::new("", "a schema of at most 64 KiB", "shorten it"));

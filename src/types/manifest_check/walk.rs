@@ -312,7 +312,7 @@ impl<'r> Walk<'r> {
     pub fn address(&mut self, text: &str, usage: Use) -> Option<String> {
         match address::canonical(text, usage) {
             Ok(url) => Some(url),
-            Err((expected, hint)) => self.none(expected, hint),
+            Err(why) => self.none(usage.expected(), why.hint()),
         }
     }
 
