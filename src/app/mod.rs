@@ -2,6 +2,7 @@
 
 mod commands;
 mod decision_log;
+mod delivery;
 mod demo;
 mod evaluation;
 mod parts;

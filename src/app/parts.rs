@@ -1,6 +1,7 @@
 //! Opens the store, loads the models, fills the View, and hands out the service functions.
 
 use super::decision_log::DecisionLog;
+use super::delivery;
 use super::ports::{Matcher, Registry, Status};
 use super::schemas::WebSchemas;
 use crate::api::auth::Authenticator;
@@ -8,6 +9,7 @@ use crate::api::service::{Parts as ServiceParts, Service};
 use crate::catalog::schema::Schemas;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, IndexConfig, Source};
+use crate::dispatch::service::Dispatcher;
 use crate::embed::fetch::{FetchConfig, Progress};
 use crate::embed::models::{Models, ModelsConfig};
 use crate::embed::worker::WorkerConfig;
@@ -40,6 +42,8 @@ pub struct Parts {
     pub ingest: Arc<Ingest>,
     /// Read path.
     pub resolver: Arc<Resolver>,
+    /// Delivery; only in a process that serves, for it takes up what the store holds.
+    pub dispatcher: Option<Dispatcher>,
     /// What the start found in the store.
     pub loaded: Loaded,
     /// Milliseconds one short text takes, by model.
@@ -96,7 +100,7 @@ impl Parts {
         let boot = Boot {
             store: store.clone(),
             models: models.clone(),
-            schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::below(&config.schemas.allow_urls)),
+            schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::below(&config.schemas.allow_urls, &config.outbound)),
             clock: clock.clone(),
             policy: config.policy.clone(),
             dense: DenseConfig {
@@ -111,6 +115,7 @@ impl Parts {
             words: LexConfig { stack: stack(&config.index), ..LexConfig::default() },
             config: IngestConfig {
                 probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX),
+                outbound: delivery::policy(&config.outbound),
                 ..IngestConfig::default()
             },
         };
@@ -128,7 +133,22 @@ impl Parts {
         };
         let resolver = Arc::new(Resolver::new(views.clone(), models.clone(), clock.clone(), Some(log), resolver_config.clone()));
         let canary = Arc::new(Resolver::new(ingest.canary().await?, models.clone(), clock.clone(), None, resolver_config));
-        Ok(Self { config, tasks, store, models, views, ingest, resolver, loaded, embed_ms, clock, canary })
+        Ok(Self { config, tasks, store, models, views, ingest, resolver, dispatcher: None, loaded, embed_ms, clock, canary })
+    }
+
+    /// Starts delivery. From here on messages that the store holds go on their way.
+    pub async fn deliver(&mut self) -> Result<(), Error> {
+        let around = delivery::Around {
+            config: &self.config,
+            store: &self.store,
+            views: &self.views,
+            resolver: &self.resolver,
+            ingest: &self.ingest,
+            clock: &self.clock,
+            tasks: &self.tasks,
+        };
+        self.dispatcher = Some(delivery::start(around).await?);
+        Ok(())
     }
 
     /// The service functions of all doors.
@@ -136,9 +156,16 @@ impl Parts {
         let parts = ServiceParts {
             registry: Arc::new(Registry { ingest: self.ingest.clone() }),
             matcher: Arc::new(Matcher { resolver: self.resolver.clone() }),
-            status: Arc::new(Status { canary: self.canary.clone(), views: self.views.clone(), models: self.models.clone() }),
+            dispatch: self.dispatcher.clone(),
+            status: Arc::new(Status {
+                canary: self.canary.clone(),
+                views: self.views.clone(),
+                models: self.models.clone(),
+                durability: self.store.durability().to_string(),
+            }),
             auth: Authenticator::new(self.config.auth.clone()),
             limits: self.config.server.limits.clone(),
+            waiting: self.config.dispatch.waiting,
             clock: self.clock.clone(),
         };
         Service::new(parts)

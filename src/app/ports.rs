@@ -78,12 +78,19 @@ pub struct Status {
     pub views: Arc<Views>,
     /// Models.
     pub models: Arc<Models>,
+    /// Durability of the store, as it is in force.
+    pub durability: String,
 }
 
 impl StatusPort for Status {
     fn ready(&self) -> BoxFuture<'_, Result<(), Error>> {
         async move {
-            let request = ResolveRequest { query: canary::QUERY.into(), fallback: Some(false), ..ResolveRequest::default() };
+            let request = if self.models.fingerprints().is_empty() {
+                // without models only names are known for sure
+                ResolveRequest { capability: Some(canary::CAPABILITY.into()), fallback: Some(false), ..ResolveRequest::default() }
+            } else {
+                ResolveRequest { query: canary::QUERY.into(), fallback: Some(false), ..ResolveRequest::default() }
+            };
             let resolved = self.canary.resolve(&Principal::local("readiness"), &request).await?;
             let found = resolved.decision.candidates.first().is_some_and(|c| &*c.capability == canary::CAPABILITY);
             if !found || resolved.decision.kind == DecisionKind::None {
@@ -103,6 +110,7 @@ impl StatusPort for Status {
             version: env!("CARGO_PKG_VERSION").into(),
             catalog: self.views.load().catalog.generation(),
             models: self.models.fingerprints().iter().map(ToString::to_string).collect(),
+            durability: self.durability.clone(),
         }
     }
 }

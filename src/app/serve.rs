@@ -1,6 +1,6 @@
 //! `reach up` and `reach serve`: start in order, run until told to stop, stop in order.
 //!
-//! Start: store → models → registry → doors → background work → (demo). Stop: doors → work under way → background work → store; whoever is
+//! Start: store → models → registry → delivery → doors → background work → (demo). Stop: doors → work under way → background work → store; whoever is
 //! late is named.
 
 use super::demo;
@@ -22,7 +22,7 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
     // a port in use is told before models are loaded
     api::check(&config.server).await?;
     let progress = super::commands::Bars::new();
-    let parts = Parts::open(config, &progress).await?;
+    let mut parts = Parts::open(config, &progress).await?;
     progress.finish();
     for (model, ms) in &parts.embed_ms {
         tracing::info!(%model, ms_a_text = format!("{ms:.1}"), threads = parts.models.stats().worker.threads, "model loaded");
@@ -33,6 +33,7 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
         pending = parts.loaded.pending,
         "registry loaded"
     );
+    parts.deliver().await?;
     let service = parts.service();
     let doors = api::open(&service, &parts.config.server, &parts.tasks).await?;
     background(&parts);
@@ -79,7 +80,8 @@ fn background(parts: &Parts) {
             tokio::select! { () = stop.cancelled() => return, _ = tick.tick() => ingest.refresh_live() }
         }
     }));
-    if let Ok(probe) = HttpProbe::new(live.probe_timeout) {
+    if let Some(dispatcher) = &parts.dispatcher {
+        let probe = HttpProbe { guard: dispatcher.guard().clone(), timeout: live.probe_timeout };
         let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
         let every = live.probe_interval.min(Duration::from_secs(5));
         drop(tasks.spawn(Stage::Work, "probe", async move {
@@ -120,7 +122,7 @@ fn background(parts: &Parts) {
                 () = stop.cancelled() => return,
                 _ = tick.tick() => {
                     let view = views.load();
-                    for status in ["live", "static", "draining", "expired", "unreachable"] {
+                    for status in ["live", "static", "draining", "expired", "unreachable", "blocked_url"] {
                         let n = view.live.iter().filter(|(_, l)| l.status() == status).count();
                         set(Gauge::Agents, &[status], n as f64);
                     }

@@ -66,7 +66,7 @@ impl ModelsConfig {
             }
         }
         let none = |t: String| Some(t).filter(|t| t != "none");
-        let models = Self {
+        Self {
             zh: none(r.text("zh", "bge-small-zh-v1.5")),
             en: none(r.text("en", "bge-small-en-v1.5")),
             cache: r.optional("cache").map(PathBuf::from),
@@ -75,11 +75,7 @@ impl ModelsConfig {
             workers: r.int("workers", 0, 0..=1024),
             queue: r.int("queue", 1024, 1..=1_000_000),
             query_cache_bytes: r.bytes("query_cache_bytes", "64 MiB", 0..=1 << 40),
-        };
-        if models.zh.is_none() && models.en.is_none() {
-            r.fault("zh", "at least one model", "name a model in models.zh or models.en");
         }
-        models
     }
 }
 
@@ -206,10 +202,12 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn models_can_be_left_out_but_not_both() {
+    fn models_can_be_left_out() {
         assert_eq!(Config::parse("[models]\nzh = \"none\"", &[]).unwrap().models.zh, None);
-        let e = Config::parse("[models]\nzh = \"none\"\nen = \"none\"\nsources = [\"ftp\"]", &[]).unwrap_err();
-        assert_eq!(e.faults.len(), 2, "{e}");
+        let none = Config::parse("[models]\nzh = \"none\"\nen = \"none\"", &[]).unwrap().models;
+        assert_eq!((none.zh, none.en), (None, None), "a node that routes by names");
+        let e = Config::parse("[models]\nsources = [\"ftp\"]", &[]).unwrap_err();
+        assert_eq!(e.faults.len(), 1, "{e}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Not here: what the settings do (`docs/configuration.md` and the parts that own them).
 
 pub mod auth;
+pub mod delivery;
 pub mod engine;
 pub mod files;
 mod policy;
@@ -15,6 +16,7 @@ mod reader;
 pub mod server;
 
 pub use auth::{Auth, Token};
+pub use delivery::{Dispatch, Outbound};
 pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, Schemas, Source, Telemetry};
 pub use reader::Key;
 pub use server::{Limits, Server};
@@ -48,6 +50,10 @@ pub struct Config {
     pub decision_log: DecisionLog,
     /// Load and health of agents.
     pub live: LiveConfig,
+    /// Delivery of messages.
+    pub dispatch: Dispatch,
+    /// What may be called.
+    pub outbound: Outbound,
     /// Logs.
     pub telemetry: Telemetry,
 }
@@ -114,6 +120,8 @@ fn read(table: &toml::Table, overrides: &[Override]) -> Outcome {
         policy: r.section("policy", policy::read),
         decision_log: r.section("decision_log", DecisionLog::read),
         live: r.section("live", LiveConfig::read),
+        dispatch: r.section("dispatch", Dispatch::read),
+        outbound: r.section("outbound", Outbound::read),
         telemetry: r.section("telemetry", Telemetry::read),
     });
     Outcome { config, faults, keys }
@@ -158,7 +166,27 @@ impl Config {
 }
 
 /// Variables of the command line that are no settings.
-const OTHER_VARS: &[&str] = &["REACH_SERVER", "REACH_TOKEN", "REACH_CONFIG", "REACH_DATA", "REACH_KERNEL"];
+const OTHER_VARS: &[&str] = &[
+    "REACH_SERVER",
+    "REACH_GRPC",
+    "REACH_TOKEN",
+    "REACH_CONFIG",
+    "REACH_DATA",
+    "REACH_KERNEL",
+    "REACH_MODELS",
+    // what `reach wrap` tells the command that it runs
+    "REACH_ID",
+    "REACH_MESSAGE_ID",
+    "REACH_TRACE_ID",
+    "REACH_DELIVERY",
+    "REACH_IDEMPOTENCY_KEY",
+    "REACH_INTENT",
+    "REACH_QUERY",
+    "REACH_CALLER",
+    "REACH_DEPTH",
+    "REACH_DEADLINE_MS",
+    "REACH_TIMEOUT_MS",
+];
 
 fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> (Vec<Override>, Vec<String>) {
     let keys = Config::keys();

@@ -6,6 +6,7 @@
 //! [`NextTarget`] = the matcher as the dispatcher sees it. Not here: implementations.
 
 use crate::dispatch::dedup;
+use crate::dispatch::engine::Outcome;
 use crate::dispatch::limit;
 use crate::dispatch::state::{self, Refused};
 use crate::error::{Code, Error};
@@ -191,9 +192,19 @@ pub enum Choice {
         code: Code,
         /// In words.
         reason: String,
+        /// Places of the payload at fault, when that is why.
+        faults: Vec<Fault>,
         /// The decision, to choose from.
         decision: Option<Arc<Decision>>,
     },
+}
+
+/// Who is told what becomes of deliveries, in line and in order: must return at once. Those that may lag subscribe to `Dispatcher::outcomes`.
+pub trait OutcomeSink: Send + Sync + 'static {
+    /// An attempt went on or ended.
+    fn outcome(&self, outcome: &Outcome);
+    /// How busy an agent is with us now.
+    fn load(&self, agent: &AgentKey, in_flight: u32, waiting: u32);
 }
 
 /// The matcher, as the dispatcher asks it. The decision logic stays on the other side.
@@ -202,6 +213,8 @@ pub trait NextTarget: Send + Sync + 'static {
     fn next(&self, envelope: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>>;
     /// What is known about an agent that was chosen before; `None` when it is gone.
     fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target>;
+    /// The same for its first capability: what a session of a pulling agent needs.
+    fn agent(&self, agent: &AgentKey) -> Option<Target>;
     /// What is wrong with a result, by the capability's output schema; empty when it fits or when there is no schema.
     fn faults_of_result(&self, _agent: &AgentKey, _capability: &str, _data: &serde_json::Value) -> Vec<Fault> {
         Vec::new()

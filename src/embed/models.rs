@@ -1,6 +1,6 @@
 //! The loaded models ("arms"), and the way a text takes to its vector: the arm of its language, the cache of recent vectors, the worker.
 //!
-//! Invariant: an arm's vectors are only ever compared with vectors of the same fingerprint; with at least one arm loaded, every text has one.
+//! Invariant: an arm's vectors are only ever compared with vectors of the same fingerprint; with at least one arm loaded, every text has one; without any, nothing is embedded and routing is by names.
 //! Cost: loading both small models takes well under a second when they are in the models folder. Not here: vectors kept over a restart (`store`).
 
 use super::bundle::Bundle;
@@ -108,11 +108,8 @@ impl Models {
         Ok(models)
     }
 
-    /// Models out of encoders that are already there.
+    /// Models out of encoders that are already there. None at all is a node that routes by names.
     pub fn from_arms(arms: Vec<Arc<dyn Embed>>, worker: &WorkerConfig, vector_cache_bytes: u64) -> Result<Self, EmbedError> {
-        if arms.is_empty() {
-            return Err(EmbedError::Missing("no embedding model is configured; name at least one of the catalogue".into()));
-        }
         let specs = vec![None; arms.len()];
         Ok(Self { arms, specs, worker: Worker::start(worker)?, vectors: VectorCache::new(vector_cache_bytes) })
     }
@@ -148,7 +145,7 @@ impl Models {
     }
 
     /// The arms that a text in `lang` goes to: those that speak it, all for mixed text, and all when none speaks it (their scores are worth less:
-    /// ask [`Models::speaks`]). Never empty.
+    /// ask [`Models::speaks`]). Empty only without models.
     pub fn for_lang(&self, lang: Lang) -> Vec<ArmId> {
         let all = (0..self.arms.len()).map(ArmId);
         let native: Vec<ArmId> = all.clone().filter(|a| self.speaks(*a, lang)).collect();
@@ -243,7 +240,8 @@ mod tests {
         let one = Models::from_arms(vec![one], &WorkerConfig::default(), 0).unwrap();
         assert_eq!(ids(&one.for_lang(Lang::En)), [0], "better than nothing");
         assert!(!one.speaks(ArmId(0), Lang::En));
-        assert!(Models::from_arms(vec![], &WorkerConfig::default(), 0).is_err());
+        let none = Models::from_arms(vec![], &WorkerConfig::default(), 0).unwrap();
+        assert!(none.for_lang(Lang::En).is_empty() && none.embed_query(&"x".into(), Lang::En).await.unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -205,6 +205,11 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
             "the payload fits none of the capabilities that would do; the dropped ones say where and what was expected",
         ));
     }
+    if view.arms.is_empty() && !exact {
+        // words alone are no meaning: shown, never delivered unasked
+        list.facts.confidence = list.facts.confidence.min(0.3);
+        list.warnings.push(Note::new("names_only", "this node runs without models: it knows names for sure and can only guess at words"));
+    }
     if view.pending > 0 {
         list.warnings.push(Note::new(
             "warming",

@@ -51,6 +51,8 @@ pub struct Store {
     writer: Writer,
     readers: Readers,
     path: PathBuf,
+    /// What SQLite said to the settings of durability.
+    durability: String,
     /// Held while the store is open; released with it, also when the process dies.
     _lock: File,
 }
@@ -82,6 +84,9 @@ impl Store {
             Durability::Process => "NORMAL",
         };
         connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -16000;")).map_err(named)?;
+        // asked, not believed: what is in force stands in `/health` and is asserted by the kill test
+        let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(named)?;
+        let durability = format!("journal_mode={mode} synchronous={synchronous}");
         if std::fs::metadata(&path).map_or(0, |m| m.len()) <= CHECKED_SIZE {
             let finding: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(named)?;
             if finding != "ok" {
@@ -89,12 +94,17 @@ impl Store {
             }
         }
         schema::migrate(&mut connection, &shown).map_err(|e| name_file(e, &shown))?;
-        Ok(Self { writer: Writer::start(connection)?, readers: Readers::new(&path), path, _lock: lock })
+        Ok(Self { writer: Writer::start(connection)?, readers: Readers::new(&path), path, durability, _lock: lock })
     }
 
     /// The store's file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The durability in force: `journal_mode=wal synchronous=2` syncs every commit.
+    pub fn durability(&self) -> &str {
+        &self.durability
     }
 
     /// Counters of the writer.

@@ -56,6 +56,10 @@ metric_names! {
         IndexRebuilds = "reach_index_rebuilds_total", Count, [];
         /// Searches by the way they took.
         Searches = "reach_searches_total", Count, ["way"];
+        /// What happened to messages: submitted, unrouted, deliveries, retries, delivered, accepted, acked, rejected, failed, dead, cancelled, leases that expired, newcomers turned away, retries without budget, receipts refused.
+        Dispatch = "reach_dispatch_total", Count, ["event"];
+        /// Alarms raised.
+        AlarmsRaised = "reach_alarms_total", Count, ["alarm"];
         /// Decision log entries that could not be written.
         DecisionsNotLogged = "reach_decisions_not_logged_total", Count, [];
     }
@@ -84,6 +88,18 @@ metric_names! {
         IndexVectors = "reach_index_vectors", Count, ["model"];
         /// Measured recall of the graph against the exact scan, 0..=1.
         IndexRecall = "reach_index_recall_ratio", Count, ["model"];
+        /// Messages that are not over.
+        MessagesOpen = "reach_messages_open", Count, [];
+        /// Messages that wait for an agent; agents beyond the first 60 are summed up as `other`.
+        AgentQueue = "reach_agent_queue", Count, ["agent"];
+        /// Share of its queue that is taken, 0..=1; of `other`, the fullest.
+        AgentQueueShare = "reach_agent_queue_ratio", Count, ["agent"];
+        /// Calls under way at an agent.
+        AgentInFlight = "reach_agent_in_flight", Count, ["agent"];
+        /// Agents by the state of their breaker.
+        Breakers = "reach_breakers", Count, ["state"];
+        /// 1 while an alarm is on.
+        Alarm = "reach_alarm", Count, ["alarm"];
         /// 1 when a query can be answered.
         Ready = "reach_ready", Count, [];
     }
@@ -100,6 +116,8 @@ metric_names! {
         Embed = "reach_embed_seconds", Seconds, ["model"];
         /// Texts in one batch.
         EmbedBatch = "reach_embed_batch_texts", Count, ["model"];
+        /// Seconds from the start of a delivery to its end.
+        Delivery = "reach_delivery_seconds", Seconds, ["end"];
         /// Seconds of one write of the store.
         StoreWrite = "reach_store_write_seconds", Seconds, ["what"];
     }

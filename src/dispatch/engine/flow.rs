@@ -33,6 +33,7 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(&agent) else { return };
         if queued {
             lane.queue.remove(class, id);
+            self.touched.insert(agent.clone());
         }
         if !in_call {
             return;
@@ -61,7 +62,10 @@ impl Engine {
                     lane.pace.add(now_ms, took_ms, good);
                 }
                 let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
-                self.out.push(Effect::Outcome(Outcome { id, agent, capability, kind, took_ms, decision_id }));
+                let (caller, tenant) = (o.envelope.principal.caller.clone(), o.envelope.principal.tenant.clone());
+                let delivery = o.head.delivery;
+                let outcome = Outcome { id, agent, capability, delivery, caller, tenant, at_ms: now_ms, kind, took_ms, decision_id };
+                self.out.push(Effect::Outcome(outcome));
             }
         }
         self.leave(now_ms, id, verdict);
@@ -385,6 +389,7 @@ impl Engine {
         self.blocked.clear();
         self.out.clear();
         self.batch += 1;
+        self.touched.extend(self.lanes.keys().cloned());
         for lane in self.lanes.values_mut() {
             lane.queue = crate::dispatch::priority::ClassQueue::default();
             lane.retries = 0;

@@ -28,7 +28,7 @@ use crate::types::envelope::{Envelope, ReachId, Source};
 use crate::types::message::{Cause, DeadTag, Event, Head, Message, State};
 use lane::Lane;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,10 @@ pub struct Engine {
     timers: BinaryHeap<Reverse<(i64, ReachId, Timer)>>,
     /// Lanes that wait for the time alone.
     blocked: BTreeSet<AgentKey>,
+    /// Lanes whose load changed since the effects were taken last.
+    touched: HashSet<AgentKey>,
+    /// Nothing new is handed to agents (the process is about to stop).
+    held: bool,
     dice: Dice,
     out: Vec<Effect>,
     /// Number of the batch of effects that is being gathered, from 1.
@@ -100,6 +104,8 @@ impl Engine {
             all_retries: RetryBudget::of_all(),
             timers: BinaryHeap::new(),
             blocked: BTreeSet::new(),
+            touched: HashSet::new(),
+            held: false,
             dice: Dice::new(seed),
             out: Vec::new(),
             batch: 1,
@@ -110,7 +116,18 @@ impl Engine {
     /// The effects so far, in order.
     pub fn take(&mut self) -> Vec<Effect> {
         self.batch += 1;
+        for agent in std::mem::take(&mut self.touched) {
+            if let Some(lane) = self.lanes.get(&agent) {
+                let (in_flight, waiting) = (lane.calls.in_flight(), u32::try_from(lane.queue.len()).unwrap_or(u32::MAX));
+                self.out.push(Effect::Load { agent, in_flight, waiting });
+            }
+        }
         std::mem::take(&mut self.out)
+    }
+
+    /// Hands nothing new to agents from now on; what is out may be answered. For the end of the process.
+    pub fn hold(&mut self) {
+        self.held = true;
     }
 
     /// Counts since the start.
@@ -192,6 +209,7 @@ impl Engine {
         let Some(o) = self.open.get_mut(&id) else { return };
         if seq == 3 && o.head.delivery == 0 || seq == 1 {
             self.counters.submitted += 1;
+            self.counters.unrouted += u64::from(o.head.state == State::RouteFailed);
         }
         if o.head.seq != seq {
             return; // a newer change is under way and will be acted upon
@@ -219,10 +237,10 @@ impl Engine {
         self.pump(now_ms, &target.agent.clone());
     }
 
-    /// The pulling agent is gone: nothing is handed to it any more. What it has keeps its lease.
-    pub fn undemand(&mut self, agent: &AgentKey) {
+    /// The agent no longer asks for `n` of the messages that it asked for. What it has keeps its lease.
+    pub fn undemand(&mut self, agent: &AgentKey, n: u32) {
         if let Some(lane) = self.lanes.get_mut(agent) {
-            lane.credits = Some(0);
+            lane.credits = lane.credits.map(|c| c.saturating_sub(n));
         }
     }
 
@@ -296,7 +314,14 @@ impl Engine {
                     Cause::Schema | Cause::Refused | Cause::Payload => Verdict::Good,
                     Cause::Connect | Cause::Broken | Cause::Timeout | Cause::Nack | Cause::Blocked => Verdict::Bad,
                 };
-                self.finish(now_ms, id, if cause == Cause::Timeout { "timeout" } else { "nacked" }, verdict, false);
+                let kind = match cause {
+                    Cause::Timeout => "timeout",
+                    Cause::Busy | Cause::Restart => "busy",
+                    Cause::Connect | Cause::Broken | Cause::Nack | Cause::Refused | Cause::Payload | Cause::Schema | Cause::Blocked => {
+                        "nacked"
+                    }
+                };
+                self.finish(now_ms, id, kind, verdict, false);
                 self.after_failure(now_ms, id, cause, retry_after);
                 Ok(seq)
             }
@@ -408,7 +433,10 @@ impl Engine {
             };
             if let (Some(agent), Some(capability)) = (&agent, &capability) {
                 let (agent, capability, decision_id) = (agent.clone(), capability.clone(), decision_id.clone());
-                self.out.push(Effect::Outcome(Outcome { id, agent, capability, kind, took_ms, decision_id }));
+                let (caller, tenant) = (o.envelope.principal.caller.clone(), o.envelope.principal.tenant.clone());
+                let delivery = o.head.delivery;
+                let outcome = Outcome { id, agent, capability, delivery, caller, tenant, at_ms: now_ms, kind, took_ms, decision_id };
+                self.out.push(Effect::Outcome(outcome));
             }
         }
         // what follows within one call is one write: no crash can part a failure from what was decided about it
@@ -441,6 +469,10 @@ impl Engine {
 
     /// Begins as many deliveries as the lane allows now.
     fn pump(&mut self, now_ms: i64, agent: &AgentKey) {
+        self.touched.insert(agent.clone());
+        if self.held {
+            return;
+        }
         loop {
             let Some(lane) = self.lanes.get_mut(agent) else { return };
             match lane.ready(now_ms) {

@@ -73,6 +73,15 @@ pub enum Effect {
     CallBack(Box<Message>),
     /// Something the matcher should learn from.
     Outcome(Outcome),
+    /// How busy an agent is with us now, as absolute numbers.
+    Load {
+        /// Who.
+        agent: AgentKey,
+        /// Calls under way.
+        in_flight: u32,
+        /// Messages that wait for it.
+        waiting: u32,
+    },
     /// A breaker changed.
     Breaker {
         /// Whose.
@@ -110,7 +119,15 @@ pub struct Outcome {
     pub agent: AgentKey,
     /// For what.
     pub capability: Arc<str>,
-    /// `acked`, `rejected`, `refused`, `nacked`, `timeout`, or `delivered`, `accepted` on the way.
+    /// Which delivery.
+    pub delivery: u32,
+    /// Who sent the message.
+    pub caller: Arc<str>,
+    /// Their tenant.
+    pub tenant: Option<Arc<str>>,
+    /// When, milliseconds since the epoch.
+    pub at_ms: i64,
+    /// `acked`, `rejected`, `refused`, `nacked`, `busy`, `timeout`, or `delivered`, `accepted` on the way.
     pub kind: &'static str,
     /// From the start of the delivery, milliseconds.
     pub took_ms: u64,
@@ -165,6 +182,8 @@ pub enum NoReceipt {
 pub struct Counters {
     /// Messages taken in.
     pub submitted: u64,
+    /// Of these, messages that went to nobody.
+    pub unrouted: u64,
     /// Deliveries begun.
     pub deliveries: u64,
     /// Of these, further attempts.
@@ -191,4 +210,27 @@ pub struct Counters {
     pub budget_refused: u64,
     /// Receipts refused.
     pub receipts_refused: u64,
+}
+
+impl Counters {
+    /// Every count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 15] {
+        [
+            ("submitted", self.submitted),
+            ("unrouted", self.unrouted),
+            ("deliveries", self.deliveries),
+            ("retries", self.retries),
+            ("delivered", self.delivered),
+            ("accepted", self.accepted),
+            ("acked", self.acked),
+            ("rejected", self.rejected),
+            ("failed", self.failed),
+            ("dead", self.dead),
+            ("cancelled", self.cancelled),
+            ("expired_leases", self.expired_leases),
+            ("turned_away", self.turned_away),
+            ("budget_refused", self.budget_refused),
+            ("receipts_refused", self.receipts_refused),
+        ]
+    }
 }

@@ -3,16 +3,21 @@
 use super::*;
 use crate::clock::SystemClock;
 use crate::dispatch::memory::{MemoryStore, Mischief};
+use crate::dispatch::port::{Choice, Filter, Target};
 use crate::dispatch::sqlite::SqliteMessages;
 use crate::dispatch::state::tests::agent;
+use crate::error::Code;
 use crate::store::{Durability, Store};
+use crate::types::envelope::{Envelope, SubmitRequest};
 use crate::types::envelope::{Payload, RawPayload};
 use crate::types::manifest::{Endpoint, Protocol};
 use crate::types::message::{DeadTag, Reply};
 use crate::types::outbound::OutboundPolicy;
+use crate::types::{Grant, Principal};
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 
 /// Chooses the first agent that is not left out.
 struct Fixed(Vec<Target>);
@@ -26,7 +31,7 @@ impl NextTarget for Fixed {
         };
         let list: Vec<Target> = self.0.iter().filter(fit).cloned().collect();
         let choice = if list.is_empty() {
-            Choice::Nobody { code: Code::NoMatchedAgent, reason: "nobody".into(), decision: None }
+            Choice::Nobody { code: Code::NoMatchedAgent, reason: "nobody".into(), faults: Vec::new(), decision: None }
         } else {
             Choice::Deliver(list)
         };
@@ -35,6 +40,10 @@ impl NextTarget for Fixed {
 
     fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target> {
         self.0.iter().find(|t| t.agent == *agent && &*t.capability == capability).cloned()
+    }
+
+    fn agent(&self, agent: &AgentKey) -> Option<Target> {
+        self.0.iter().find(|t| t.agent == *agent).cloned()
     }
 }
 
@@ -51,7 +60,8 @@ async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatche
     let tasks = Tasks::new();
     let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
     let next = Arc::new(Fixed(targets));
-    let d = Dispatcher::start(store, next, guard, Arc::new(SystemClock), tasks.clone(), Settings::default()).await.unwrap();
+    let ports = Ports { store, next, guard, clock: Arc::new(SystemClock), sinks: Vec::new() };
+    let d = Dispatcher::start(ports, tasks.clone(), Settings::default()).await.unwrap();
     (d, tasks)
 }
 
@@ -78,12 +88,12 @@ fn echo(d: &Dispatcher, tasks: &Tasks, target: Target) {
     let mut work = d.work(&target);
     let d = d.clone();
     tasks.spawn(Stage::Work, "test-echo", async move {
-        d.demand(&target, 10);
+        work.demand(10);
         while let Some(told) = work.recv().await {
             if let Pulled::Work(w) = told {
                 let reply = Reply { data: w.envelope.payload.clone(), ..Reply::default() };
                 d.receipt(&target.agent, w.id, w.delivery, Receipt::Acked(reply)).await.ok();
-                d.demand(&target, 1);
+                work.demand(1);
             }
         }
     });
@@ -165,7 +175,7 @@ async fn receipts_of_others_and_of_old_deliveries_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a"), pull("b")]).await;
     let mut work = d.work(&pull("a"));
-    d.demand(&pull("a"), 1);
+    work.demand(1);
     let s = d.submit(me(), ask(None)).await.unwrap();
     let Some(Pulled::Work(w)) = work.recv().await else { panic!("work") };
     let ack = || Receipt::Acked(Reply::default());
@@ -254,7 +264,7 @@ async fn a_message_is_called_off_and_expires() {
     let folder = tempfile::tempdir().unwrap();
     let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a")]).await;
     let mut work = d.work(&pull("a"));
-    d.demand(&pull("a"), 1);
+    work.demand(1);
     let id = d.submit(me(), ask(None)).await.unwrap().message.id();
     assert!(matches!(work.recv().await, Some(Pulled::Work(_))));
     assert_eq!(d.cancel(&me(), &id.to_string(), "no longer needed").await.unwrap().head.state, State::Cancelled);
@@ -272,15 +282,15 @@ async fn how_fast() {
     let target = Target { concurrency: 512, places: 100_000, ..pull("a") };
     let (d, tasks) = start(sqlite(folder.path()), vec![target.clone()]).await;
     let mut work = d.work(&target);
-    d.demand(&target, 1_000);
-    let (agent_side, t) = (d.clone(), target.clone());
+    work.demand(1_000);
+    let (agent_side, t, asker) = (d.clone(), target.clone(), work.asker());
     let inner = tasks.clone();
     tasks.spawn(Stage::Work, "bench-agent", async move {
         while let Some(Pulled::Work(w)) = work.recv().await {
-            let (d, t) = (agent_side.clone(), t.clone());
+            let (d, t, asker) = (agent_side.clone(), t.clone(), asker.clone());
             inner.spawn(Stage::Work, "bench-ack", async move {
                 d.receipt(&t.agent, w.id, w.delivery, Receipt::Acked(Reply::default())).await.ok();
-                d.demand(&t, 1);
+                asker.demand(1);
             });
         }
     });

@@ -234,7 +234,7 @@ impl World {
                     Effect::Cancel { agent, id, delivery } => self.net(|| Ev::Stop(agent.clone(), id, delivery)),
                     Effect::Route { id, envelope, exclude } => self.after(1, Ev::Routed(id, exclude, envelope)),
                     Effect::CallBack(m) => self.after(3, Ev::CalledBack(m.id())),
-                    Effect::Outcome(_) | Effect::Breaker { .. } => {}
+                    Effect::Outcome(_) | Effect::Load { .. } | Effect::Breaker { .. } => {}
                 }
             }
         }
@@ -357,7 +357,7 @@ impl World {
             Ev::Routed(id, exclude, envelope) => {
                 let targets = self.choices(&envelope, &exclude);
                 let choice = if targets.is_empty() {
-                    Choice::Nobody { code: Code::NoMatchedAgent, reason: "nobody".into(), decision: None }
+                    Choice::Nobody { code: Code::NoMatchedAgent, reason: "nobody".into(), faults: Vec::new(), decision: None }
                 } else {
                     Choice::Deliver(targets)
                 };

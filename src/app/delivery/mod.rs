@@ -1,0 +1,96 @@
+//! The dispatcher's place in the process: its store on the same file, the matcher behind its port, what it learns fed into the live state.
+
+pub mod alarms;
+mod feed;
+mod meter;
+mod next;
+
+use crate::clock::Clock;
+use crate::config::{Config, Outbound};
+use crate::dispatch::breaker::BreakerConfig;
+use crate::dispatch::callback::Secret;
+use crate::dispatch::engine::EngineConfig;
+use crate::dispatch::guard::Guard;
+use crate::dispatch::service::{Dispatcher, Ports, Settings};
+use crate::dispatch::sqlite::SqliteMessages;
+use crate::error::{Code, Error};
+use crate::ingest::Ingest;
+use crate::route::resolver::Resolver;
+use crate::store::Store;
+use crate::tasks::Tasks;
+use crate::types::outbound::OutboundPolicy;
+use crate::types::stored::Retention;
+use crate::view::Views;
+pub use feed::LiveFeed;
+pub use next::Matched;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What may be called, by the configuration.
+pub fn policy(outbound: &Outbound) -> OutboundPolicy {
+    // the ranges were checked when the configuration was read
+    let allow = outbound.allow.iter().filter_map(|range| range.parse().ok()).collect();
+    OutboundPolicy { loopback: outbound.loopback, private: outbound.private, allow, plain_http: outbound.plain_http }
+}
+
+/// The client of all outbound calls.
+pub fn guard(config: &Config) -> Result<Guard, Error> {
+    Guard::new(policy(&config.outbound), config.outbound.connect_timeout).map_err(Error::internal)
+}
+
+fn ms(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Settings of the dispatcher by the configuration.
+fn settings(config: &Config) -> Result<Settings, Error> {
+    let d = &config.dispatch;
+    let secrets = d.callback_secrets.iter().map(|text| Secret::parse(text)).collect::<Result<Vec<_>, _>>();
+    let breaker = BreakerConfig {
+        window_ms: ms(d.breaker_window),
+        min_success: d.breaker_success,
+        min_samples: d.breaker_samples,
+        pause_ms: ms(d.breaker_pause),
+        good_probes: d.breaker_probes,
+    };
+    Ok(Settings {
+        engine: EngineConfig { breaker, poison_limit: d.deliveries_max, ..EngineConfig::default() },
+        retention: Retention { keep_ms: ms(d.retention), keep_dead_ms: ms(d.retention_dead), most: d.retention_count as u64 },
+        secrets: secrets.map_err(|e| Error::new(Code::FailedPrecondition, format!("dispatch.callback_secrets: {e}")))?,
+        callback_tries: d.callback_tries,
+        local: config.auth.tokens.is_empty(),
+    })
+}
+
+/// What the dispatcher is put together from.
+pub struct Around<'a> {
+    /// Settings.
+    pub config: &'a Config,
+    /// Durable state.
+    pub store: &'a Arc<Store>,
+    /// Current View.
+    pub views: &'a Arc<Views>,
+    /// Read path.
+    pub resolver: &'a Arc<Resolver>,
+    /// Write path.
+    pub ingest: &'a Arc<Ingest>,
+    /// Time.
+    pub clock: &'a Arc<dyn Clock>,
+    /// Owner of all tasks.
+    pub tasks: &'a Tasks,
+}
+
+/// Starts the dispatcher: from here on it takes up what the store holds.
+pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
+    let Around { config, store, views, resolver, ingest, clock, tasks } = around;
+    let ports = Ports {
+        store: Arc::new(SqliteMessages::new(store.clone())),
+        next: Arc::new(Matched::new(resolver.clone(), views.clone())),
+        guard: guard(config)?,
+        clock: clock.clone(),
+        sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations)],
+    };
+    let dispatcher = Dispatcher::start(ports, tasks.clone(), settings(config)?).await?;
+    meter::start(&dispatcher, views, config.dispatch.alarm_webhook.clone(), tasks);
+    Ok(dispatcher)
+}

@@ -1,0 +1,200 @@
+//! The matcher as the dispatcher asks it: an envelope becomes a request to resolve, a decision becomes targets or the reason why not.
+//!
+//! Rules: `auto` is delivered; `suggest` only when the envelope says `deliver: best` or names its target (a target skips the semantics, never
+//! permission); `none` never. Next in line are other agents of the same capability: another capability would be other work.
+//! Not here: how it is decided (`route`).
+
+use crate::catalog::{AgentRecord, CapEntry};
+use crate::dispatch::port::{Choice, NextTarget, Reach, Target};
+use crate::error::{Code, Error};
+use crate::route::explain;
+use crate::route::resolver::Resolver;
+use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason};
+use crate::types::envelope::{Deliver, Envelope, Mode};
+use crate::types::manifest::{Manifest, Protocol};
+use crate::types::request::ResolveRequest;
+use crate::types::text::fold_name;
+use crate::types::{AgentKey, Fault};
+use crate::view::{View, Views};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// Candidates asked for: whoever is next in line must be among them.
+const LINE: u32 = 10;
+/// Most agents of one broadcast.
+const ALL: u32 = 50;
+
+/// The route behind the dispatcher's port. Cheap to clone.
+#[derive(Clone)]
+pub struct Matched {
+    resolver: Arc<Resolver>,
+    views: Arc<Views>,
+}
+
+impl Matched {
+    /// Over the read path.
+    pub fn new(resolver: Arc<Resolver>, views: Arc<Views>) -> Self {
+        Self { resolver, views }
+    }
+
+    async fn choose(&self, e: &Envelope, exclude: &[AgentKey]) -> Result<Choice, Error> {
+        let request = request(e, exclude);
+        let resolved = self.resolver.resolve(&e.principal, &request).await?;
+        let decision = Arc::new(resolved.decision);
+        let deliverable = match decision.kind {
+            DecisionKind::Auto => true,
+            DecisionKind::Suggest => e.deliver == Deliver::Best || e.target.is_some(),
+            DecisionKind::None => false,
+        };
+        let view = self.views.load();
+        let targets = if deliverable { targets(&view, &decision) } else { Vec::new() };
+        if targets.is_empty() { Ok(nobody(decision)) } else { Ok(Choice::Deliver(targets)) }
+    }
+}
+
+impl NextTarget for Matched {
+    fn next(&self, envelope: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>> {
+        let this = self.clone();
+        Box::pin(async move { this.choose(&envelope, &exclude).await })
+    }
+
+    fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target> {
+        let view = self.views.load();
+        let record = view.catalog.agent(agent)?;
+        cap_of(&view, record, capability).and_then(|cap| target(&cap))
+    }
+
+    fn agent(&self, agent: &AgentKey) -> Option<Target> {
+        let view = self.views.load();
+        let first = view.catalog.agent(agent)?.slots.first().copied()?;
+        let mut target = target(view.cap(first)?)?;
+        target.reach = Reach::Pull;
+        Some(target)
+    }
+
+    fn faults_of_result(&self, agent: &AgentKey, capability: &str, data: &serde_json::Value) -> Vec<Fault> {
+        let view = self.views.load();
+        let cap = view.catalog.agent(agent).and_then(|record| cap_of(&view, record, capability));
+        cap.as_ref().and_then(|c| c.output()).and_then(|schema| schema.validate(data).err()).unwrap_or_default()
+    }
+}
+
+fn cap_of(view: &View, record: &AgentRecord, capability: &str) -> Option<Arc<CapEntry>> {
+    let folded = fold_name(capability);
+    record.slots.iter().filter_map(|slot| view.cap(*slot)).find(|cap| cap.is_called(&folded)).cloned()
+}
+
+fn request(e: &Envelope, exclude: &[AgentKey]) -> ResolveRequest {
+    let o = &e.options;
+    ResolveRequest {
+        query: e.query.as_deref().unwrap_or_default().to_string(),
+        capability: e.intent.as_deref().map(str::to_string),
+        payload: e.payload.as_ref().map(|p| Arc::new(p.value())),
+        caller: None,
+        tenant: None,
+        namespaces: Vec::new(),
+        scopes: None,
+        region: o.region.clone(),
+        attributes: o.attributes.clone(),
+        target: e.target.as_ref().map(ToString::to_string),
+        preferred: o.preferred.iter().map(ToString::to_string).collect(),
+        only: o.only,
+        exclude: exclude.iter().map(ToString::to_string).collect(),
+        max_cost: o.max_cost,
+        deadline_ms: u64::try_from(e.ttl.as_millis()).ok().map(|ms| ms.max(1)),
+        preset: o.preset.clone(),
+        fallback: Some(!o.no_fallback),
+        depth: u32::from(o.depth),
+        previous: o.previous.clone(),
+        k: Some(if e.mode == Mode::Broadcast { ALL } else { LINE }),
+        at: None,
+        seed: None,
+        explain: false,
+    }
+}
+
+/// Whom the decision names, best first: the choice and the other agents of its capability.
+fn targets(view: &View, decision: &Decision) -> Vec<Target> {
+    let Some(first) = decision.candidates.first() else { return Vec::new() };
+    let wanted = fold_name(&first.capability);
+    let same = |c: &&Candidate| fold_name(&c.capability) == wanted && (c.under_floor == first.under_floor);
+    let described = |c: &Candidate| {
+        let cap = cap_of(view, view.catalog.agent(&c.agent)?, &c.capability)?;
+        let mut t = target(&cap)?;
+        (t.score, t.probability, t.decision_id) = (c.score, c.probability.get(), Arc::from(decision.decision_id.as_str()));
+        Some(t)
+    };
+    decision.candidates.iter().filter(same).filter_map(described).collect()
+}
+
+/// How an agent is reached: called over HTTP where it has an address, else it pulls. Nothing for one that can be reached in neither way.
+fn reach(manifest: &Manifest) -> Option<Reach> {
+    let has = |p: Protocol| manifest.endpoints.iter().any(|e| e.protocol == p);
+    if has(Protocol::Http) {
+        Some(Reach::Push)
+    } else if has(Protocol::Pull) {
+        Some(Reach::Pull)
+    } else {
+        None
+    }
+}
+
+fn target(cap: &CapEntry) -> Option<Target> {
+    let (m, c) = (&cap.agent.manifest, cap.capability());
+    Some(Target {
+        agent: cap.agent.key.clone(),
+        capability: c.intent.clone(),
+        score: 1.0,
+        probability: 1.0,
+        decision_id: Arc::from(""),
+        reach: reach(m)?,
+        endpoints: m.endpoints.iter().filter(|e| e.protocol == Protocol::Http).cloned().collect(),
+        places: m.max_queue_depth,
+        concurrency: m.concurrency,
+        retry: m.retry.clone(),
+        connect: m.timeouts.connect,
+        processing: m.timeouts.processing,
+        hint: c.latency_hint,
+        rate_limit: c.rate_limit.clone(),
+        idempotent: c.idempotent,
+    })
+}
+
+/// Why it goes to nobody: what the payload lacks, who is away, or that nobody fits.
+fn nobody(decision: Arc<Decision>) -> Choice {
+    let misfit = |why: &DropReason| match why {
+        DropReason::Payload { pointer, expected } => {
+            Some(Fault::new(format!("/payload{pointer}"), expected.clone(), "correct the payload"))
+        }
+        DropReason::ScopeMissing { .. } | DropReason::Region { .. } | DropReason::Closed { .. } | DropReason::Attribute { .. } => None,
+        DropReason::Cost { .. } | DropReason::LeaseExpired | DropReason::Unreachable | DropReason::Draining | DropReason::Breaker => None,
+        DropReason::Overloaded | DropReason::Rule { .. } | DropReason::NotPreferred | DropReason::NotTarget => None,
+        DropReason::Excluded | DropReason::UnderFloor => None,
+    };
+    let away = |why: &DropReason| {
+        matches!(
+            why,
+            DropReason::LeaseExpired | DropReason::Unreachable | DropReason::Draining | DropReason::Breaker | DropReason::Overloaded
+        )
+    };
+    let only_misfits = decision.warnings.iter().any(|w| w.code == "payload_invalid");
+    let faults: Vec<Fault> = if only_misfits { decision.dropped.iter().filter_map(|d| misfit(&d.why)).collect() } else { Vec::new() };
+    let code = if !faults.is_empty() {
+        Code::PayloadInvalid
+    } else if decision.candidates.is_empty() && decision.dropped.iter().any(|d| away(&d.why)) {
+        Code::AgentUnavailable
+    } else {
+        Code::NoMatchedAgent
+    };
+    let mut words: Vec<String> = decision.reasons.iter().take(2).map(|r| r.text.clone()).collect();
+    if decision.kind == DecisionKind::Suggest {
+        words.insert(0, "not sure enough to deliver: choose a candidate, or send it with deliver = best".into());
+    }
+    if let Some(d) = decision.dropped.first().filter(|_| decision.candidates.is_empty()) {
+        words.push(format!("{} {}: {}", d.agent, d.capability, explain::words(&d.why)));
+    }
+    if decision.kind == DecisionKind::Auto {
+        words.insert(0, "the agents that fit can't be reached by this build: neither an http address nor pull".into());
+    }
+    Choice::Nobody { code, reason: words.join("; "), faults, decision: Some(decision) }
+}
