@@ -39,12 +39,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let short = format!("{}.{}", message.name(), field.name());
                 let place = format!("{PACKAGE}.{short}");
                 let list = field.label() == prost_types::field_descriptor_proto::Label::Repeated;
+                let entry = field.type_name().rsplit('.').next().unwrap_or_default();
+                let map = message.nested_type.iter().any(|n| n.name() == entry && n.options.as_ref().is_some_and(|o| o.map_entry()));
                 let mut with = |attribute: &str| {
                     build = std::mem::replace(&mut build, tonic_prost_build::configure()).field_attribute(&place, attribute)
                 };
                 if JSON_FIELDS.contains(&short.as_str()) {
                     with("#[serde(with = \"crate::api::json::free\", skip_serializing_if = \"Option::is_none\")]");
-                } else if short == "ResolveRequest.scopes" {
+                } else if map {
+                    with("#[serde(skip_serializing_if = \"std::collections::BTreeMap::is_empty\")]");
+                } else if short == "ResolveRequest.scopes" || short == "SubmitRequest.scopes" {
                     with("#[serde(with = \"crate::api::json::scopes\", skip_serializing_if = \"Option::is_none\")]");
                 } else if short == "ResolveBatchRequest.requests" {
                     with("#[serde(deserialize_with = \"crate::api::json::batch\")]");
@@ -53,7 +57,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     if strict && !of_manifest && field.r#type() == prost_types::field_descriptor_proto::Type::Message {
                         with("#[serde(deserialize_with = \"crate::api::json::object\")]");
                     }
-                } else if list && (strict || matches!(short.as_str(), "Candidate.terms" | "Candidate.evidence")) {
+                } else if list
+                    && (strict
+                        || matches!(
+                            short.as_str(),
+                            "Candidate.terms"
+                                | "Candidate.evidence"
+                                | "Reply.parts"
+                                | "Message.log"
+                                | "Message.failed"
+                                | "Message.rejected"
+                        ))
+                {
                     with("#[serde(skip_serializing_if = \"Vec::is_empty\")]");
                 }
             }
@@ -61,6 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
+    config.btree_map(["."]);
     build.compile_fds_with_config(set, config)?;
     Ok(())
 }

@@ -57,7 +57,7 @@ pub fn request(message: pb::ResolveRequest) -> Result<ResolveRequest, Error> {
     })
 }
 
-fn selectors(attributes: Option<Value>, faults: &mut Vec<Fault>) -> BTreeMap<String, Attribute> {
+pub(crate) fn selectors(attributes: Option<Value>, faults: &mut Vec<Fault>) -> BTreeMap<String, Attribute> {
     let mut read = BTreeMap::new();
     match attributes {
         None => {}

@@ -7,4 +7,13 @@ pub const JSON_FIELDS: &[&str] = &[
     "ResolveRequest.payload",
     "ResolveRequest.attributes",
     "Dropped.detail",
+    "SubmitRequest.payload",
+    "SubmitRequest.attributes",
+    "Reply.data",
+    "Message.payload",
+    "LogEntry.detail",
+    "WorkReceipt.data",
+    "Work.payload",
+    "AckRequest.data",
+    "ReceiptRequest.partial",
 ];

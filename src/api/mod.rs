@@ -8,6 +8,8 @@
 
 pub mod auth;
 pub mod convert;
+pub mod convert_message;
+mod deliver;
 pub mod grpc;
 pub mod http;
 pub mod json;
@@ -58,7 +60,7 @@ pub async fn open(service: &Arc<Service>, server: &Server, tasks: &Tasks) -> Res
                 ready = service.ready() => ready.is_ok(),
             };
             let status = if ready { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
-            for name in ["", "agentreach.v1.Registry", "agentreach.v1.Matcher"] {
+            for name in ["", "agentreach.v1.Registry", "agentreach.v1.Matcher", "agentreach.v1.Dispatch"] {
                 health.set_service_status(name, status).await;
             }
             set(Gauge::Ready, &[], f64::from(u8::from(ready)));

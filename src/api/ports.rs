@@ -67,4 +67,6 @@ pub struct Version {
     pub catalog: u64,
     /// Fingerprints of the loaded models.
     pub models: Vec<String>,
+    /// Durability of the store, as it is in force.
+    pub durability: String,
 }

@@ -12,6 +12,7 @@ use crate::api::pb;
 use crate::api::ports::{MatcherPort, RegistryPort, StatusPort};
 use crate::clock::Clock;
 use crate::config::Limits;
+use crate::dispatch::service::Dispatcher;
 use crate::error::{Code, Error};
 use crate::tasks::panic_text;
 use crate::telemetry::metrics::{Counter, Gauge, Histogram, add, count, observe};
@@ -63,18 +64,23 @@ pub struct Parts {
     pub matcher: Arc<dyn MatcherPort>,
     /// State of the whole.
     pub status: Arc<dyn StatusPort>,
+    /// Delivery; only in a process that serves.
+    pub dispatch: Option<Dispatcher>,
     /// Tokens.
     pub auth: Authenticator,
     /// Limits.
     pub limits: Limits,
+    /// Callers that may wait for a result at once.
+    pub waiting: usize,
     /// Time.
     pub clock: Arc<dyn Clock>,
 }
 
 /// The service functions.
 pub struct Service {
-    parts: Parts,
+    pub(super) parts: Parts,
     places: Arc<Semaphore>,
+    pub(super) waiting: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     last_ready: tokio::sync::Mutex<Option<(Instant, Result<(), Error>)>>,
 }
@@ -83,7 +89,7 @@ pub struct Service {
 const READY_HOLDS: Duration = Duration::from_millis(500);
 
 /// A stream that holds its place among the open ones.
-struct Open {
+pub(super) struct Open {
     _place: OwnedSemaphorePermit,
 }
 
@@ -96,10 +102,11 @@ impl Drop for Open {
 impl Service {
     /// Over its parts.
     pub fn new(parts: Parts) -> Arc<Self> {
-        let (places, streams) = (parts.limits.requests, parts.limits.watchers);
+        let (places, streams, waiting) = (parts.limits.requests, parts.limits.watchers, parts.waiting);
         Arc::new(Self {
             parts,
             places: Arc::new(Semaphore::new(places)),
+            waiting: Arc::new(Semaphore::new(waiting)),
             streams: Arc::new(Semaphore::new(streams)),
             last_ready: tokio::sync::Mutex::new(None),
         })
@@ -269,7 +276,7 @@ impl Service {
         self.parts.status.version()
     }
 
-    fn open(&self) -> Result<Open, Error> {
+    pub(super) fn open(&self) -> Result<Open, Error> {
         match self.streams.clone().try_acquire_owned() {
             Ok(place) => {
                 add(Gauge::Streams, &[], 1.0);
@@ -294,7 +301,7 @@ impl Service {
     }
 
     /// Runs one call: a place, a deadline, a net under panics, and a count of how it ended.
-    async fn run<T>(
+    pub(super) async fn run<T>(
         &self,
         call: &Call,
         method: &'static str,

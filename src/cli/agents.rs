@@ -3,8 +3,10 @@
 use crate::api::pb;
 use crate::cli::backend::{Backend, agent_ref};
 use crate::cli::{App, Common, Exit, Failure, Out, print};
+use crate::error::{Code, Error};
 use crate::telemetry::log::escaped;
 use clap::Subcommand;
+use std::time::Duration;
 
 /// Shows and manages registered agents.
 #[derive(Subcommand, Debug)]
@@ -58,7 +60,26 @@ impl AgentsCommand {
                 let which = pb::ListRequest { namespace, tag, capability, limit: None, after: None };
                 list(&backend, which, limit.unwrap_or(usize::MAX), common, out).await
             }
-            Self::Get { agent, agent_version } => show(&backend.get(agent, agent_version).await?, common, out),
+            Self::Get { agent, agent_version } => {
+                let looking = async {
+                    loop {
+                        match backend.get(agent.clone(), agent_version.clone()).await {
+                            // with --wait an agent that is still starting is waited for
+                            Err(Failure::Service(e)) if common.wait.is_some() && e.code == Code::NotFound.as_str() => {
+                                tokio::time::sleep(Duration::from_millis(100)).await;
+                            }
+                            answer => return answer,
+                        }
+                    }
+                };
+                let found = match common.wait {
+                    Some(within) => tokio::time::timeout(within, looking)
+                        .await
+                        .unwrap_or_else(|_| Err(Error::not_found("agent, not within the time that was given").into())),
+                    None => looking.await,
+                };
+                show(&found?, common, out)
+            }
             Self::Drain { agent, resume } => show_line(&backend.drain(agent, !resume).await?, common, out),
             Self::Deregister { agent } => {
                 let gone = backend.deregister(agent).await?;

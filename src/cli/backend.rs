@@ -45,7 +45,11 @@ impl Backend {
             .timeout(Duration::from_secs(120))
             .build()
             .map_err(|e| Failure::words(format!("no HTTP client: {e}")))?;
-        Ok(Self::Server(Client { http, base, token: common.token.clone() }))
+        let client = Client { http, base, token: common.token.clone() };
+        if let Some(within) = common.wait {
+            client.up(within).await?;
+        }
+        Ok(Self::Server(client))
     }
 
     /// Registers one manifest.
@@ -95,6 +99,98 @@ impl Backend {
         }
     }
 
+    /// Renews a lease.
+    pub async fn heartbeat(&self, agent: pb::AgentRef, mut beat: pb::HeartbeatRequest) -> Result<pb::AgentState, Failure> {
+        match self {
+            Self::Server(client) => client.post(&format!("{}/heartbeat", path(&agent)), &beat).await,
+            Self::Local(service, call) => {
+                beat.agent = Some(agent);
+                Ok(service.heartbeat(call, beat).await?)
+            }
+        }
+    }
+
+    /// Takes in a message; waits for its result when the message says so.
+    pub async fn submit(&self, message: pb::SubmitRequest) -> Result<pb::Reply, Failure> {
+        match self {
+            Self::Server(client) => client.post("/v1/messages", &message).await,
+            Self::Local(service, call) => Ok(service.submit(call, message).await?),
+        }
+    }
+
+    /// The whole life of a message.
+    pub async fn message(&self, which: pb::GetMessageRequest) -> Result<pb::Message, Failure> {
+        match self {
+            Self::Server(client) => {
+                let caller = which.caller.map(|c| format!("?caller={}", encoded(&c))).unwrap_or_default();
+                client.call(reqwest::Method::GET, &format!("/v1/messages/{}{caller}", encoded(&which.message_id)), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.get_message(call, which).await?),
+        }
+    }
+
+    /// Calls a message off.
+    pub async fn cancel(&self, which: pb::CancelRequest) -> Result<pb::Reply, Failure> {
+        match self {
+            Self::Server(client) => client.post(&format!("/v1/messages/{}/cancel", encoded(&which.message_id)), &which).await,
+            Self::Local(service, call) => Ok(service.cancel(call, which).await?),
+        }
+    }
+
+    /// Lists a page of messages, or of dead letters.
+    pub async fn messages(&self, which: pb::ListMessagesRequest, dead: bool) -> Result<pb::ListMessagesResponse, Failure> {
+        match self {
+            Self::Server(client) => {
+                let limit = which.limit.map(|n| n.to_string());
+                let label = which.tag_name.as_ref().map(|name| format!("tag.{}", encoded(name)));
+                let pairs = [
+                    ("state", &which.state),
+                    ("agent", &which.agent),
+                    ("since", &which.since),
+                    ("until", &which.until),
+                    ("dead_tag", &which.dead_tag),
+                    ("limit", &limit),
+                    ("after", &which.after),
+                    (label.as_deref().unwrap_or(""), &which.tag_value),
+                ];
+                let query: Vec<String> =
+                    pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?)))).collect();
+                let path = if dead { "/v1/dead-letters" } else { "/v1/messages" };
+                client.call(reqwest::Method::GET, &format!("{path}?{}", query.join("&")), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.list_messages(call, which, dead).await?),
+        }
+    }
+
+    /// The text at an open path such as `/metrics`; nothing when it is refused, or without a server.
+    pub async fn text(&self, path: &str) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Server(client) => {
+                let response = client.http.get(format!("{}{path}", client.base)).send().await.map_err(|e| client.unreachable(&e))?;
+                let good = response.status().is_success();
+                let text = response.text().await.map_err(|e| client.unreachable(&e))?;
+                Ok(good.then_some(text))
+            }
+            Self::Local(..) => Ok(None),
+        }
+    }
+
+    /// What delivery does now.
+    pub async fn stats(&self) -> Result<pb::StatsResponse, Failure> {
+        match self {
+            Self::Server(client) => client.call(reqwest::Method::GET, "/v1/stats", None::<&()>).await,
+            Self::Local(service, call) => Ok(service.stats(call).await?),
+        }
+    }
+
+    /// Delivers dead letters once more.
+    pub async fn replay(&self, which: pb::ReplayRequest) -> Result<pb::ReplayResponse, Failure> {
+        match self {
+            Self::Server(client) => client.post("/v1/dead-letters/replay", &which).await,
+            Self::Local(service, call) => Ok(service.replay(call, which).await?),
+        }
+    }
+
     /// Takes an agent out of new work, or back into it.
     pub async fn drain(&self, agent: pb::AgentRef, draining: bool) -> Result<pb::AgentState, Failure> {
         match self {
@@ -117,6 +213,21 @@ impl Backend {
 }
 
 impl Client {
+    /// Waits until the server answers that it is ready.
+    async fn up(&self, within: Duration) -> Result<(), Failure> {
+        let trying = async {
+            loop {
+                let ready = self.http.get(format!("{}/ready", self.base)).send().await;
+                if ready.is_ok_and(|r| r.status().is_success()) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let late = |_| Failure::words(format!("{} is not ready after {} s", self.base, within.as_secs_f32()));
+        tokio::time::timeout(within, trying).await.map_err(late)
+    }
+
     async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, Failure> {
         self.call(reqwest::Method::POST, path, Some(body)).await
     }

@@ -6,17 +6,24 @@
 //!
 //! Not here: wiring (`app`, behind [`App`]).
 
+mod agent;
 mod agents;
 mod backend;
+mod doctor;
 mod eval;
+mod invoke;
 mod log;
+mod messages;
 mod models;
 mod out;
 mod print;
 mod register;
 mod resolve;
 mod token;
+mod top;
 mod up;
+mod work;
+mod wrap;
 
 pub use eval::{EvalCommand, EvalRun};
 pub use log::{LogCommand, LogExport};
@@ -76,6 +83,9 @@ pub struct Common {
     /// Server to talk to.
     #[arg(long, global = true, env = "REACH_SERVER", default_value = "http://127.0.0.1:7701", value_name = "URL", hide_env_values = true)]
     pub server: String,
+    /// Server to pull work from, over gRPC.
+    #[arg(long, global = true, env = "REACH_GRPC", default_value = "http://127.0.0.1:7700", value_name = "URL", hide_env_values = true)]
+    pub grpc: String,
     /// Token to send.
     #[arg(long, global = true, env = "REACH_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub token: Option<String>,
@@ -88,6 +98,9 @@ pub struct Common {
     /// Changes one setting, such as `--set policy.default_preset=gateway`; may be repeated.
     #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Waits this long for the server to come up, such as 60s.
+    #[arg(long, global = true, value_name = "DURATION", value_parser = crate::types::span::parse)]
+    pub wait: Option<std::time::Duration>,
     /// Prints data as JSON.
     #[arg(long, global = true)]
     pub json: bool,
@@ -104,6 +117,21 @@ pub enum Command {
     Register(register::Register),
     /// Asks who can do something.
     Resolve(Box<resolve::Resolve>),
+    /// Has something done: finds the agent, delivers, waits for the result.
+    Invoke(Box<invoke::Invoke>),
+    /// Lists messages; shows one with its whole life, or calls it off.
+    Messages(messages::Messages),
+    /// Lists dead letters, and delivers them once more.
+    DeadLetters(messages::DeadLetters),
+    /// Makes an agent of any command line: JSON on its standard input, the result on its standard output.
+    Wrap(wrap::Wrap),
+    /// Runs a small agent for trying.
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
+    /// Shows agents, queues and rates as they are now.
+    Top(top::Top),
+    /// Checks a node and its fleet, and says what to do.
+    Doctor(doctor::Doctor),
     /// Shows and manages registered agents.
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
@@ -183,6 +211,13 @@ pub async fn run(cli: Cli, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         }
         Command::Register(register) => register.run(common, app, out).await,
         Command::Resolve(resolve) => resolve.run(common, app, out).await,
+        Command::Invoke(invoke) => invoke.run(common, app, out).await,
+        Command::Messages(messages) => messages.run(common, app, out).await,
+        Command::DeadLetters(letters) => letters.run(common, app, out).await,
+        Command::Wrap(wrap) => wrap.run(common, app).await,
+        Command::Agent(command) => command.run(common, app).await,
+        Command::Top(top) => top.run(common, app, out).await,
+        Command::Doctor(doctor) => doctor.run(common, app, out).await,
         Command::Agents(command) => command.run(common, app, out).await,
         Command::Models(command) => app.models(common.config(vec![])?, &command, out).await,
         Command::Eval(command) => app.eval(common.config(vec![])?, &command, out).await,

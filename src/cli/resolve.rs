@@ -86,24 +86,8 @@ pub struct Resolve {
 impl Resolve {
     /// The message that these options stand for.
     pub fn request(&self) -> Result<pb::ResolveRequest, Failure> {
-        let query = match self.query.as_deref() {
-            Some("-") => {
-                let mut text = String::new();
-                std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::words(format!("standard input: {e}")))?;
-                text.trim_end().to_string()
-            }
-            other => other.unwrap_or("").to_string(),
-        };
-        let payload = match self.payload.as_deref() {
-            Some(text) => Some(match text.strip_prefix('@') {
-                Some(file) => std::fs::read_to_string(Path::new(file)).map_err(|e| Failure::words(format!("--payload {file}: {e}")))?,
-                None => text.to_string(),
-            }),
-            None => None,
-        };
-        if let Some(text) = &payload {
-            serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|e| Failure::words(format!("--payload is no JSON: {e}")))?;
-        }
+        let query = self.query.as_deref().map(read_text).transpose()?.unwrap_or_default();
+        let payload = self.payload.as_deref().map(|p| read_json(p, "--payload")).transpose()?;
         Ok(pb::ResolveRequest {
             query,
             capability: self.capability.clone(),
@@ -143,8 +127,28 @@ impl Resolve {
     }
 }
 
+/// Words of the command line; `-` is standard input.
+pub fn read_text(text: &str) -> Result<String, Failure> {
+    if text != "-" {
+        return Ok(text.to_string());
+    }
+    let mut read = String::new();
+    std::io::stdin().read_to_string(&mut read).map_err(|e| Failure::words(format!("standard input: {e}")))?;
+    Ok(read.trim_end().to_string())
+}
+
+/// JSON of the command line: itself, `@FILE`, or `-` for standard input.
+pub fn read_json(text: &str, flag: &str) -> Result<String, Failure> {
+    let json = match text.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(Path::new(file)).map_err(|e| Failure::words(format!("{flag} {file}: {e}")))?,
+        None => read_text(text)?,
+    };
+    serde_json::from_str::<serde::de::IgnoredAny>(&json).map_err(|e| Failure::words(format!("{flag} is no JSON: {e}")))?;
+    Ok(json)
+}
+
 /// `NAME=VALUE`s as a JSON object; a value that is JSON is taken as such, all else is text.
-fn attributes(pairs: &[String]) -> Result<Option<String>, Failure> {
+pub fn attributes(pairs: &[String]) -> Result<Option<String>, Failure> {
     let mut map = Map::new();
     for pair in pairs {
         let (name, value) = pair.split_once('=').ok_or_else(|| Failure::words(format!("--attr {pair}: write NAME=VALUE")))?;

@@ -6,10 +6,17 @@ use agent_reach::api::service::{Parts, Service};
 use agent_reach::api::{self, Doors, pb};
 use agent_reach::clock::SystemClock;
 use agent_reach::config::{Config, Override};
+use agent_reach::dispatch::callback::Secret;
+use agent_reach::dispatch::guard::Guard;
+use agent_reach::dispatch::memory::MemoryStore;
+use agent_reach::dispatch::port::{Choice, NextTarget, Reach, Target};
+use agent_reach::dispatch::service::{Dispatcher, Ports, Settings};
 use agent_reach::error::{Code, Error};
 use agent_reach::tasks::Tasks;
 use agent_reach::types::decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Generations, Note, Term};
-use agent_reach::types::manifest::Manifest;
+use agent_reach::types::envelope::{Envelope, Mode};
+use agent_reach::types::manifest::{Manifest, Protocol};
+use agent_reach::types::outbound::OutboundPolicy;
 use agent_reach::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use agent_reach::types::{AgentKey, Fault, Lang, Namespace, Principal, Probability};
 use futures::future::{BoxFuture, FutureExt};
@@ -217,13 +224,64 @@ fn decide(request: &ResolveRequest) -> Resolved {
     }
 }
 
+/// Chooses by exact name among the agents that the caller's namespaces own.
+struct FakeNext(Arc<World>);
+
+fn target(manifest: &Manifest, capability: usize) -> Target {
+    let push = manifest.endpoints.iter().any(|e| e.protocol == Protocol::Http);
+    Target {
+        reach: if push { Reach::Push } else { Reach::Pull },
+        endpoints: manifest.endpoints.iter().filter(|e| e.protocol == Protocol::Http).cloned().collect(),
+        concurrency: manifest.concurrency,
+        decision_id: "fake".into(),
+        ..Target::plain(manifest.key(), &manifest.capabilities[capability].intent)
+    }
+}
+
+impl NextTarget for FakeNext {
+    fn next(&self, e: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>> {
+        let agents = self.0.agents.lock().unwrap();
+        let mut targets = Vec::new();
+        for (key, state) in agents.iter() {
+            let wanted = |c: &agent_reach::types::manifest::Capability| e.intent.is_none() || e.intent.as_deref() == Some(&*c.intent);
+            let at = state.manifest.capabilities.iter().position(wanted);
+            let fits = e.principal.owns(&key.namespace) && !exclude.contains(key) && e.target.as_ref().is_none_or(|t| t == key);
+            targets.extend(at.filter(|_| fits).map(|i| target(&state.manifest, i)));
+        }
+        if e.mode != Mode::Broadcast {
+            targets.truncate(1);
+        }
+        let decision = decide(&ResolveRequest { query: "which".into(), ..ResolveRequest::default() }).decision;
+        let nobody = Choice::Nobody {
+            code: Code::NoMatchedAgent,
+            reason: "nobody fits".into(),
+            faults: Vec::new(),
+            decision: Some(Arc::new(decision)),
+        };
+        let choice = if targets.is_empty() { nobody } else { Choice::Deliver(targets) };
+        async move { Ok(choice) }.boxed()
+    }
+
+    fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target> {
+        let agents = self.0.agents.lock().unwrap();
+        let manifest = &agents.get(agent)?.manifest;
+        let at = manifest.capabilities.iter().position(|c| &*c.intent == capability)?;
+        Some(target(manifest, at))
+    }
+
+    fn agent(&self, agent: &AgentKey) -> Option<Target> {
+        let agents = self.0.agents.lock().unwrap();
+        Some(Target { reach: Reach::Pull, ..target(&agents.get(agent)?.manifest, 0) })
+    }
+}
+
 impl StatusPort for FakeStatus {
     fn ready(&self) -> BoxFuture<'_, Result<(), Error>> {
         async { Ok(()) }.boxed()
     }
 
     fn version(&self) -> Version {
-        Version { version: "0.0.0".into(), catalog: 7, models: vec!["fake-zh".into()] }
+        Version { version: "0.0.0".into(), catalog: 7, models: vec!["fake-zh".into()], durability: "none".into() }
     }
 }
 
@@ -242,15 +300,27 @@ pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
     overrides.extend(settings.iter().map(|(k, v)| Override::new(k, *v, "test")));
     let config = Config::parse(more, &overrides).unwrap();
     let world = Arc::new(World::default());
+    let tasks = Tasks::new();
+    let ports = Ports {
+        store: Arc::new(MemoryStore::default()),
+        next: Arc::new(FakeNext(world.clone())),
+        guard: Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap(),
+        clock: Arc::new(SystemClock),
+        sinks: Vec::new(),
+    };
+    let secrets = config.dispatch.callback_secrets.iter().map(|s| Secret::parse(s).unwrap()).collect();
+    let settings = Settings { local: config.auth.tokens.is_empty(), secrets, ..Settings::default() };
+    let dispatcher = Dispatcher::start(ports, tasks.clone(), settings).await.unwrap();
     let service = Service::new(Parts {
         registry: Arc::new(FakeRegistry(world.clone())),
         matcher: Arc::new(FakeMatcher(world.clone())),
         status: Arc::new(FakeStatus),
+        dispatch: Some(dispatcher),
+        waiting: config.dispatch.waiting,
         auth: Authenticator::new(config.auth.clone()),
         limits: config.server.limits.clone(),
         clock: Arc::new(SystemClock),
     });
-    let tasks = Tasks::new();
     let doors = api::open(&service, &config.server, &tasks).await.unwrap();
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
     Node { doors, world, tasks, http }
@@ -281,6 +351,10 @@ impl Node {
 
     pub async fn matcher(&self) -> pb::matcher_client::MatcherClient<tonic::transport::Channel> {
         pb::matcher_client::MatcherClient::new(self.channel().await).max_decoding_message_size(64 << 20)
+    }
+
+    pub async fn dispatch(&self) -> pb::dispatch_client::DispatchClient<tonic::transport::Channel> {
+        pb::dispatch_client::DispatchClient::new(self.channel().await).max_decoding_message_size(64 << 20)
     }
 
     pub async fn registry(&self) -> pb::registry_client::RegistryClient<tonic::transport::Channel> {

@@ -6,4 +6,5 @@ mod agree;
 mod bad_input;
 mod fakes;
 mod limits;
+mod messages;
 mod who;

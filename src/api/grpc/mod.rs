@@ -4,6 +4,7 @@
 //! gigabyte); every error carries the shared error as a detail; a call's `grpc-timeout` is kept.
 
 pub mod codec;
+mod dispatch;
 mod matcher;
 mod registry;
 pub mod status;
@@ -36,6 +37,9 @@ pub fn routes(service: &Arc<Service>, stop: &CancellationToken) -> Result<(axum:
     let matcher = pb::matcher_server::MatcherServer::new(matcher::Matcher::new(service.clone(), stop.clone()))
         .max_decoding_message_size(most)
         .max_encoding_message_size(usize::MAX);
+    let dispatch = pb::dispatch_server::DispatchServer::new(dispatch::Dispatch::new(service.clone(), stop.clone()))
+        .max_decoding_message_size(most)
+        .max_encoding_message_size(usize::MAX);
     let (reporter, health) = tonic_health::server::health_reporter();
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -44,6 +48,7 @@ pub fn routes(service: &Arc<Service>, stop: &CancellationToken) -> Result<(axum:
     };
     let routes = tonic::service::Routes::new(registry)
         .add_service(matcher)
+        .add_service(dispatch)
         .add_service(health)
         .add_service(reflection().build_v1().map_err(Error::internal)?)
         .add_service(reflection().build_v1alpha().map_err(Error::internal)?);

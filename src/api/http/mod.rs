@@ -4,6 +4,7 @@
 //! with a request is a 4xx that names the place; a panic is a 500 with a reference, and the next request is served.
 
 mod body;
+mod messages;
 pub mod openapi;
 pub mod routes;
 
@@ -119,6 +120,16 @@ impl HttpDoor {
                 ok(&service.resolve_batch(&call, json::read(&bytes)?).await?)
             }
             Op::Watch => self.watch(&call),
+            Op::Submit
+            | Op::Messages
+            | Op::Message
+            | Op::Cancel
+            | Op::Ack
+            | Op::Nack
+            | Op::Receipt
+            | Op::DeadLetters
+            | Op::Replay
+            | Op::Stats => self.messages(route.op, &call, params.as_ref().ok().map(|p| &p.0), &query, request).await,
             Op::Health | Op::Ready | Op::Metrics | Op::OpenApi => self.open_route(route.op).await,
         }
     }
@@ -140,9 +151,22 @@ impl HttpDoor {
             | Op::Drain
             | Op::Resolve
             | Op::ResolveBatch
-            | Op::Watch => {
+            | Op::Watch
+            | Op::Submit
+            | Op::Messages
+            | Op::Message
+            | Op::Cancel
+            | Op::Ack
+            | Op::Nack
+            | Op::Receipt
+            | Op::DeadLetters
+            | Op::Replay
+            | Op::Stats => {
                 let version = self.service.version();
-                ok(&serde_json::json!({"status": "ok", "version": version.version, "catalog": version.catalog, "models": version.models}))
+                ok(&serde_json::json!({
+                    "status": "ok", "version": version.version, "catalog": version.catalog, "models": version.models,
+                    "durability": version.durability,
+                }))
             }
         }
     }
@@ -202,7 +226,8 @@ fn query(route: &Route, uri: &Uri) -> Result<BTreeMap<String, String>, Error> {
     let mut read = BTreeMap::new();
     for (name, value) in pairs {
         let shown: String = name.chars().take(40).collect();
-        if !route.query.1.contains(&name.as_str()) {
+        let label = name.starts_with("tag.") && name.len() > 4 && route.query.1.contains(&"tag.*");
+        if !label && !route.query.1.contains(&name.as_str()) {
             let known = if route.query.1.is_empty() { "none".to_string() } else { route.query.1.join(", ") };
             return Err(Error::invalid_at(&format!("/{shown}"), "a known query parameter", format!("known here: {known}")));
         }

@@ -27,9 +27,11 @@ fn build() -> Value {
             schemas.insert(message.name().to_string(), schema(message, i, &comments));
         }
     }
-    if let Some(scopes) = schemas.get_mut("ResolveRequest").and_then(|s| s.pointer_mut("/properties/scopes")) {
-        let description = scopes.get("description").cloned().unwrap_or_default();
-        *scopes = json!({"type": "array", "items": {"type": "string"}, "description": description});
+    for of in ["ResolveRequest", "SubmitRequest"] {
+        if let Some(scopes) = schemas.get_mut(of).and_then(|s| s.pointer_mut("/properties/scopes")) {
+            let description = scopes.get("description").cloned().unwrap_or_default();
+            *scopes = json!({"type": "array", "items": {"type": "string"}, "description": description});
+        }
     }
     schemas.remove("ScopeList");
     if let Some(code) = schemas.get_mut("Error").and_then(|s| s.pointer_mut("/properties/code")) {
@@ -60,10 +62,21 @@ fn build() -> Value {
 fn operation(route: &Route, schemas: &Map<String, Value>) -> Value {
     let mut parameters = Vec::new();
     for name in route.path.split(['{', '}']).skip(1).step_by(2) {
-        let description = if name == "namespace" { "Namespace; a `/` in it is written as %2F." } else { "Id inside the namespace." };
+        let description = match name {
+            "namespace" => "Namespace; a `/` in it is written as %2F.",
+            "message_id" => "Reach id, or your own message id.",
+            _ => "Id inside the namespace.",
+        };
         parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}, "description": description}));
     }
     for name in route.query.1 {
+        if *name == "tag.*" {
+            let description = "A label: `tag.order_id=42`. The name stands after the dot.";
+            parameters.push(
+                json!({"name": "tag.NAME", "in": "query", "required": false, "schema": {"type": "string"}, "description": description}),
+            );
+            continue;
+        }
         let of_field = schemas.get(route.query.0).and_then(|s| s.pointer(&format!("/properties/{name}"))).cloned();
         let mut field = of_field.unwrap_or_else(|| json!({"type": "string"}));
         let description = field.as_object_mut().and_then(|f| f.shift_remove("description")).unwrap_or_default();
@@ -127,6 +140,10 @@ fn kind(message: &DescriptorProto, field: &FieldDescriptorProto) -> Value {
     let path = format!("{}.{}", message.name(), field.name());
     if JSON_FIELDS.contains(&path.as_str()) {
         return if field.name() == "attributes" || field.name() == "detail" { json!({"type": "object"}) } else { json!({}) };
+    }
+    let entry = field.type_name().rsplit('.').next().unwrap_or_default();
+    if message.nested_type.iter().any(|n| n.name() == entry && n.options.as_ref().is_some_and(|o| o.map_entry())) {
+        return json!({"type": "object", "additionalProperties": {"type": "string"}});
     }
     let one = match field.r#type() {
         Type::Double | Type::Float => json!({"type": "number"}),
