@@ -18,11 +18,13 @@ pub enum Kernel {
     AvxVnni,
     /// 512-bit vectors with `vpdpbusd` (AVX-512 F, BW, DQ, VL, VNNI).
     Avx512,
+    /// As `Avx512`, with 8-bit products in tile registers (AMX-INT8) where the system allows them.
+    Amx,
 }
 
 impl Kernel {
     /// Every kernel there is, plainest first.
-    pub const ALL: [Kernel; 4] = [Kernel::Scalar, Kernel::Avx2, Kernel::AvxVnni, Kernel::Avx512];
+    pub const ALL: [Kernel; 5] = [Kernel::Scalar, Kernel::Avx2, Kernel::AvxVnni, Kernel::Avx512, Kernel::Amx];
 
     /// Name in reports, flags and [`KERNEL_ENV`].
     pub const fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Kernel {
             Kernel::Avx2 => "avx2",
             Kernel::AvxVnni => "avx-vnni",
             Kernel::Avx512 => "avx512-vnni",
+            Kernel::Amx => "amx-int8",
         }
     }
 
@@ -46,13 +49,14 @@ impl Kernel {
             Kernel::Avx2 => has_avx2(),
             Kernel::AvxVnni => has_avx2() && has_avx_vnni(),
             Kernel::Avx512 => has_avx2() && has_avx512(),
+            Kernel::Amx => has_avx2() && has_avx512() && has_amx(),
         }
     }
 
     /// Itself if this CPU can run it, else the plainest: what every door passes through before it enters `unsafe` code.
     #[inline]
     pub(super) fn usable(self) -> Kernel {
-        static HERE: OnceLock<[bool; 4]> = OnceLock::new();
+        static HERE: OnceLock<[bool; 5]> = OnceLock::new();
         let here = HERE.get_or_init(|| Kernel::ALL.map(Kernel::is_available));
         if here[self as usize] { self } else { Kernel::Scalar }
     }
@@ -91,6 +95,12 @@ fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
+#[cfg(target_arch = "x86_64")]
+fn has_amx() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(super::gemm_amx::is_allowed)
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx2() -> bool {
     false
@@ -103,6 +113,11 @@ fn has_avx_vnni() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_avx512() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_amx() -> bool {
     false
 }
 

@@ -88,9 +88,9 @@ unsafe fn f32_by(kernel: Kernel, a: &[f32], b: &[f32]) -> f32 {
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx2 | Kernel::AvxVnni => unsafe { x86::f32_avx2(a, b) },
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => unsafe { x86::f32_avx512(a, b) },
+        Kernel::Avx512 | Kernel::Amx => unsafe { x86::f32_avx512(a, b) },
         #[cfg(not(target_arch = "x86_64"))]
-        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 => f32_scalar(a, b),
+        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 | Kernel::Amx => f32_scalar(a, b),
     }
 }
 
@@ -103,9 +103,9 @@ unsafe fn i8_by(kernel: Kernel, a: &[i8], b: &[i8]) -> i32 {
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx2 | Kernel::AvxVnni => unsafe { x86::i8_avx2(a, b) },
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => unsafe { x86::i8_avx512(a, b) },
+        Kernel::Avx512 | Kernel::Amx => unsafe { x86::i8_avx512(a, b) },
         #[cfg(not(target_arch = "x86_64"))]
-        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 => i8_scalar(a, b),
+        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 | Kernel::Amx => i8_scalar(a, b),
     }
 }
 
@@ -127,9 +127,9 @@ unsafe fn scan_by(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], 
         #[cfg(target_arch = "x86_64")]
         Kernel::AvxVnni => unsafe { x86::scan_avxvnni(query, rows, sums, out) },
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => unsafe { x86::scan_avx512(query, rows, sums, out) },
+        Kernel::Avx512 | Kernel::Amx => unsafe { x86::scan_avx512(query, rows, sums, out) },
         #[cfg(not(target_arch = "x86_64"))]
-        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 => scan_scalar(query, rows, out),
+        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 | Kernel::Amx => scan_scalar(query, rows, out),
     }
     // only x86 needs the sums
     let _: &[i32] = sums;
@@ -140,7 +140,7 @@ unsafe fn scan_by(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], 
 unsafe fn gather_by(kernel: Kernel, query: Planes<'_>, rows: &[i8], sums: &[i32], ids: &[u32], out: &mut [(i32, i32)]) {
     let width = query.hi.len().min(query.lo.len());
     #[cfg(target_arch = "x86_64")]
-    if kernel == Kernel::Avx512 && width > 0 {
+    if kernel >= Kernel::Avx512 && width > 0 {
         let query = Planes { hi: &query.hi[..width], lo: &query.lo[..width] };
         for (ids, out) in ids.chunks(4).zip(out.chunks_mut(4)) {
             let within = |id: &u32| ((*id as usize) < sums.len()).then(|| rows.get(*id as usize * width..)?.get(..width)).flatten();

@@ -49,6 +49,46 @@ pub(super) mod fetch {
     pub const ALL: usize = 2;
 }
 
+/// How a kernel takes the rows of a product: in blocks of about equal size, or in tiles of one shape.
+enum Cut {
+    Blocks {
+        most: usize,
+        micro: Micro,
+    },
+    #[cfg(target_arch = "x86_64")]
+    Tiles(super::gemm_amx::Registers),
+}
+
+impl Cut {
+    fn of(kernel: Kernel, rows: usize) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if kernel.usable() == Kernel::Amx {
+            // SAFETY: the kernel is usable, and a product is finished before another begins on this thread.
+            return Self::Tiles(unsafe { super::gemm_amx::Registers::take(super::gemm_amx::Shape::of(rows)) });
+        }
+        let (most, micro) = micro(kernel);
+        // no rows, no blocks: `gemm` has returned before
+        Self::Blocks { most: most.min(rows.max(1)), micro }
+    }
+
+    fn parts(&self, rows: usize) -> usize {
+        match self {
+            Self::Blocks { most, .. } => rows.div_ceil(*most),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiles(registers) => registers.shape().blocks,
+        }
+    }
+
+    /// First row of a part, and the row after its last.
+    fn rows(&self, part: usize, parts: usize, rows: usize) -> (usize, usize) {
+        match self {
+            Self::Blocks { .. } => (rows * part / parts, rows * (part + 1) / parts),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiles(registers) => (registers.shape().start(part, rows), registers.shape().start(part, rows) + registers.shape().span),
+        }
+    }
+}
+
 /// Rows of a product that one call of a micro-kernel may take, and the call. `F` is one of [`fetch`].
 ///
 /// # Safety
@@ -59,13 +99,14 @@ type Micro = unsafe fn(rows: usize, fetch: usize, tile: &Tile);
 fn micro(kernel: Kernel) -> (usize, Micro) {
     match kernel.usable() {
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => (super::gemm_avx512::MAX_ROWS, super::gemm_avx512::tile),
+        // tiles are cut elsewhere; its plainer twin does as well
+        Kernel::Avx512 | Kernel::Amx => (super::gemm_avx512::MAX_ROWS, super::gemm_avx512::tile),
         #[cfg(target_arch = "x86_64")]
         Kernel::AvxVnni => (super::gemm_avxvnni::MAX_ROWS, super::gemm_avxvnni::tile),
         #[cfg(target_arch = "x86_64")]
         Kernel::Avx2 => (super::gemm_avx2::MAX_ROWS, super::gemm_avx2::tile),
         #[cfg(not(target_arch = "x86_64"))]
-        Kernel::Avx512 | Kernel::AvxVnni | Kernel::Avx2 => (super::gemm_scalar::MAX_ROWS, super::gemm_scalar::tile),
+        Kernel::Amx | Kernel::Avx512 | Kernel::AvxVnni | Kernel::Avx2 => (super::gemm_scalar::MAX_ROWS, super::gemm_scalar::tile),
         Kernel::Scalar => (super::gemm_scalar::MAX_ROWS, super::gemm_scalar::tile),
     }
 }
@@ -92,14 +133,13 @@ impl Kernel {
         assert!(a.bytes().len() >= blocks * rows * LINE && w.packed().len() == w.width() / PANEL * panel_bytes);
         assert!(a.zeros().len() == rows && a.scales().len() == rows && w.sums().len() == w.width() && w.bias().len() == w.width());
 
-        let (most, micro) = micro(self);
-        let parts = rows.div_ceil(most);
+        let cut = Cut::of(self, rows);
+        let parts = cut.parts(rows);
         let last = w.width() / PANEL - 1;
         for panel in outputs.start / PANEL..outputs.end / PANEL {
             let column = panel * PANEL;
-            let mut row = 0;
             for part in 0..parts {
-                let end = rows * (part + 1) / parts;
+                let (row, end) = cut.rows(part, parts, rows);
                 let fetch = if parts == 1 { fetch::ALL } else { usize::from(part < 2) * fetch::HALF };
                 let next = (panel + 1).min(last) * panel_bytes + if part == 1 { LINE } else { 0 };
                 // SAFETY: `micro` belongs to a kernel that this CPU has. The asserts above say that `a` has `rows` rows in `blocks` blocks, `w` whole panels
@@ -119,9 +159,12 @@ impl Kernel {
                         out: out.as_mut_ptr().add(row * stride + column - outputs.start),
                         stride,
                     };
-                    micro(end - row, fetch, &tile);
+                    match &cut {
+                        Cut::Blocks { micro, .. } => micro(end - row, fetch, &tile),
+                        #[cfg(target_arch = "x86_64")]
+                        Cut::Tiles(registers) => registers.tile(fetch, &tile),
+                    }
                 }
-                row = end;
             }
         }
     }

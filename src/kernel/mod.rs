@@ -11,6 +11,8 @@ pub mod dot;
 mod gelu;
 mod gemm;
 #[cfg(target_arch = "x86_64")]
+mod gemm_amx;
+#[cfg(target_arch = "x86_64")]
 mod gemm_avx2;
 #[cfg(target_arch = "x86_64")]
 mod gemm_avx512;

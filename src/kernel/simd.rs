@@ -80,9 +80,9 @@ pub(super) fn run<T: Task>(kernel: Kernel, task: T) -> T::Out {
         Kernel::Avx2 | Kernel::AvxVnni => unsafe { super::simd_x86::run_avx2(task) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => unsafe { super::simd_x86::run_avx512(task) },
+        Kernel::Avx512 | Kernel::Amx => unsafe { super::simd_x86::run_avx512(task) },
         #[cfg(not(target_arch = "x86_64"))]
-        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 => task.run(Portable),
+        Kernel::Avx2 | Kernel::AvxVnni | Kernel::Avx512 | Kernel::Amx => task.run(Portable),
     }
 }
 
