@@ -100,7 +100,7 @@ impl Cooccurrence {
 
     /// Whether nobody is remembered.
     pub fn is_empty(&self) -> bool {
-        self.callers.is_empty()
+        self.callers.is_empty() && self.nexts.is_empty()
     }
 }
 

@@ -12,7 +12,6 @@ pub mod files;
 mod lint;
 mod load;
 mod probe;
-mod quota;
 mod register;
 mod registry;
 pub mod texts;
@@ -23,8 +22,8 @@ pub use boot::{Boot, start};
 pub use engine::{ArmWriter, Engine};
 pub use load::Loaded;
 pub use probe::{Probe, ProbeRound};
-pub use quota::Quota;
 pub use register::Batch;
+pub use vectors::ByText;
 
 use crate::catalog::schema::Schemas;
 use crate::clock::Clock;
@@ -53,8 +52,8 @@ pub struct IngestConfig {
     pub lenient_schemas: bool,
     /// Whether the registration lint runs.
     pub lint: bool,
-    /// What one owner may register.
-    pub quota: Quota,
+    /// Most agents one owner may register; 0 = no limit.
+    pub agents_per_owner: usize,
     /// Failed probes in a row that make an agent unreachable.
     pub probe_failures: u32,
     /// What may be called: an address that may not is refused at registration (and again at every connection).
@@ -67,7 +66,7 @@ impl Default for IngestConfig {
             rules: Rules::default(),
             lenient_schemas: false,
             lint: true,
-            quota: Quota::default(),
+            agents_per_owner: 0,
             probe_failures: crate::live::PROBE_FAILURES,
             outbound: OutboundPolicy::default(),
         }
@@ -84,7 +83,6 @@ pub struct Ingest {
     pub(crate) engine: tokio::sync::Mutex<Engine>,
     pub(crate) live: Arc<Mutex<LiveTable>>,
     pub(crate) events: broadcast::Sender<RegistryEvent>,
-    pub(crate) pace: quota::Pace,
     pub(crate) config: IngestConfig,
 }
 
@@ -109,7 +107,6 @@ impl Ingest {
             engine: tokio::sync::Mutex::new(engine),
             live,
             events: broadcast::channel(EVENTS).0,
-            pace: quota::Pace::default(),
             config,
         }
     }
@@ -138,9 +135,28 @@ impl Ingest {
     /// Takes the live table's state into the View, now. Watchers are told of agents that went or came back.
     pub fn refresh_live(&self) {
         let now = self.clock.now_ms();
-        let (snapshot, changes) = self.live.lock().refresh(now);
-        self.views.update(|old| crate::view::View { live: snapshot.clone(), ..old.clone() });
+        let changes = {
+            // held until the View has it: of two refreshes the later one stays
+            let mut live = self.live.lock();
+            let (snapshot, changes) = live.refresh(now);
+            self.views.update(|old| crate::view::View { live: snapshot.clone(), ..old.clone() });
+            changes
+        };
         for change in changes {
+            self.tell(watch::kind_of(change.now), Some(change.agent));
+        }
+    }
+
+    /// Takes one agent's state into the View, now: what a registration costs must not grow with the fleet.
+    pub(crate) fn refresh_live_of(&self, agent: &AgentKey) {
+        let now = self.clock.now_ms();
+        let change = {
+            let mut live = self.live.lock();
+            let (snapshot, change) = live.refresh_one(&self.views.load().live, agent, now);
+            self.views.update(|old| crate::view::View { live: snapshot.clone(), ..old.clone() });
+            change
+        };
+        if let Some(change) = change {
             self.tell(watch::kind_of(change.now), Some(change.agent));
         }
     }

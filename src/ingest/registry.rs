@@ -60,7 +60,7 @@ impl Ingest {
             status != "live" || beat.draining.is_some_and(|d| d != draining) || until.is_some_and(|u| u - now <= soon)
         });
         if snapshot_is_behind {
-            self.refresh_live();
+            self.refresh_live_of(key);
         }
         let mut state = self.state(&record);
         state.load = beat.load.or(state.load);
@@ -92,7 +92,7 @@ impl Ingest {
     pub async fn drain(&self, who: &Principal, key: &AgentKey, draining: bool) -> Result<AgentState, Error> {
         self.owned(who, key)?;
         self.set_draining(key, draining).await?;
-        self.refresh_live();
+        self.refresh_live_of(key);
         let record = self.seen(who, key)?;
         Ok(self.state(&record))
     }
@@ -110,7 +110,7 @@ impl Ingest {
         engine.apply(&delta, None);
         engine.publish();
         drop(engine);
-        self.refresh_live();
+        self.refresh_live_of(key);
         self.tell("deregistered", Some(key.clone()));
         Ok(())
     }

@@ -67,6 +67,8 @@ pub struct LiveChange {
 #[derive(Clone, Debug, Default)]
 pub struct LiveSnapshot {
     agents: Arc<HashMap<AgentKey, AgentLive>>,
+    /// Agents that changed since then; nothing for those that are gone.
+    newer: imbl::HashMap<AgentKey, Option<AgentLive>>,
     /// When it was taken, ms since the epoch.
     pub at_ms: i64,
     /// Protection mode is on: leases may be over though agents are shown as live.
@@ -76,22 +78,28 @@ pub struct LiveSnapshot {
 impl LiveSnapshot {
     /// State of one agent.
     pub fn get(&self, agent: &AgentKey) -> Option<&AgentLive> {
+        if !self.newer.is_empty()
+            && let Some(newer) = self.newer.get(agent)
+        {
+            return newer.as_ref();
+        }
         self.agents.get(agent)
     }
 
     /// Every agent.
     pub fn iter(&self) -> impl Iterator<Item = (&AgentKey, &AgentLive)> {
-        self.agents.iter()
+        let older = self.agents.iter().filter(|(agent, _)| !self.newer.contains_key(*agent));
+        older.chain(self.newer.iter().filter_map(|(agent, live)| Some((agent, live.as_ref()?))))
     }
 
     /// Number of agents.
     pub fn len(&self) -> usize {
-        self.agents.len()
+        self.iter().count()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.agents.is_empty()
+        self.iter().next().is_none()
     }
 }
 
@@ -196,7 +204,24 @@ impl LiveTable {
             agents.insert(key.clone(), live);
         }
         changes.sort_unstable_by(|a, b| a.agent.cmp(&b.agent));
-        (LiveSnapshot { agents: Arc::new(agents), at_ms: now_ms, stale: self.protecting.is_some() }, changes)
+        let stale = self.protecting.is_some();
+        (LiveSnapshot { agents: Arc::new(agents), newer: imbl::HashMap::new(), at_ms: now_ms, stale }, changes)
+    }
+
+    /// `before` with the state of one agent as it is now, and whether its reach changed. Costs the same in every fleet; leases of others are
+    /// looked at by the next [`LiveTable::refresh`].
+    pub fn refresh_one(&mut self, before: &LiveSnapshot, agent: &AgentKey, now_ms: i64) -> (LiveSnapshot, Option<LiveChange>) {
+        let forgive_from = self.protecting.map(|(from, _)| from);
+        let mut change = None;
+        let live = self.agents.get_mut(agent).map(|memory| {
+            let live = memory.at(now_ms, forgive_from);
+            if memory.shown.is_some_and(|shown| shown != live.reach) {
+                change = Some(LiveChange { agent: agent.clone(), now: live.reach });
+            }
+            memory.shown = Some(live.reach);
+            live
+        });
+        (LiveSnapshot { newer: before.newer.update(agent.clone(), live), ..before.clone() }, change)
     }
 
     /// Begins or ends protection mode.

@@ -206,3 +206,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_agent_is_shown_without_looking_at_the_others() {
+    let mut t = table(&[("a", "30s", false), ("b", "30s", false)]);
+    let (before, _) = t.refresh(0);
+    beat(&mut t, "a", 20_000);
+    t.register(&manifest("c", "none", false), false, 20_000);
+    let (a, _) = t.refresh_one(&before, &key("a"), 31_000);
+    let (c, change) = t.refresh_one(&a, &key("c"), 31_000);
+    assert!(change.is_none(), "a new agent is no change of reach");
+    assert_eq!(c.get(&key("a")).unwrap().lease_until_ms, Some(50_000));
+    assert_eq!((c.len(), c.get(&key("c")).unwrap().reach), (3, Reach::Static));
+    assert_eq!(c.get(&key("b")).unwrap().reach, Reach::Live, "the others wait for the next refresh");
+    assert_eq!(t.refresh_one(&c, &key("b"), 31_000).1, Some(LiveChange { agent: key("b"), now: Reach::Expired }));
+    t.remove(&key("a"));
+    let (gone, _) = t.refresh_one(&c, &key("a"), 32_000);
+    assert!(gone.get(&key("a")).is_none() && gone.len() == 2 && gone.iter().all(|(k, _)| *k != key("a")));
+    assert_eq!(c.len(), 3, "a snapshot does not change");
+}
