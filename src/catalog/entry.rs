@@ -9,6 +9,7 @@ use crate::types::hours::OpenHours;
 use crate::types::{AgentKey, Capability, ContentHash, Manifest, text};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use serde_json::Value;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// One registered agent.
@@ -54,6 +55,7 @@ impl AgentEntry {
 #[derive(Debug)]
 pub(super) struct Compiled {
     folded: Arc<str>,
+    name_id: u64,
     aliases: Vec<Arc<str>>,
     regions: Option<GlobSet>,
     hours: Option<OpenHours>,
@@ -86,6 +88,11 @@ impl CapEntry {
     /// Folded name: entries with the same one are the same capability offered by several agents.
     pub fn folded(&self) -> &Arc<str> {
         &self.compiled.folded
+    }
+
+    /// A number that stands for [`CapEntry::folded`]: equal names have equal ones.
+    pub fn name_id(&self) -> u64 {
+        self.compiled.name_id
     }
 
     /// Folded aliases.
@@ -149,7 +156,10 @@ impl Compiled {
                 None
             }
         };
+        let mut hasher = DefaultHasher::new();
+        folded.hash(&mut hasher);
         Self {
+            name_id: hasher.finish(),
             folded: Arc::from(folded),
             aliases,
             regions,

@@ -6,7 +6,7 @@
 //! Invariant: every value is finite and clamped. Cost: O(candidates × features).
 
 use crate::index::keyword::Field;
-use crate::route::recall::{ArmEvidence, Found, Recall};
+use crate::route::recall::{ArmEvidence, Recall};
 use crate::view::View;
 
 /// Names of the features, in the order of a row.
@@ -80,25 +80,21 @@ const DENSE: usize = 26;
 /// Number of features.
 pub const COUNT: usize = NAMES.len();
 
-struct Column {
-    values: Vec<Option<f32>>,
-}
-
-impl Column {
-    /// (distance to the best in spreads, z-score) of each candidate; 0 where there is no value.
-    fn shaped(&self, spread: f32) -> Vec<(f32, f32)> {
-        let known: Vec<f32> = self.values.iter().flatten().copied().collect();
-        if known.is_empty() {
-            return vec![(0.0, 0.0); self.values.len()];
+/// Adds (distance to the best in spreads, z-score) of each candidate's value to two places of its row; nothing where there is no value.
+fn shape(rows: &mut [[f32; COUNT]], place: usize, values: &[Option<f32>], spread: f32) {
+    let known = || values.iter().flatten().copied();
+    let n = known().count() as f32;
+    if n == 0.0 {
+        return;
+    }
+    let best = known().fold(f32::MIN, f32::max);
+    let mean = known().sum::<f32>() / n;
+    let std = (known().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n).sqrt();
+    for (row, value) in rows.iter_mut().zip(values) {
+        if let (Some(v), Some([gap, z])) = (value, row.get_mut(place..place + 2)) {
+            *gap += ((v - best) / spread).clamp(-8.0, 0.0);
+            *z += ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0);
         }
-        let n = known.len() as f32;
-        let best = known.iter().copied().fold(f32::MIN, f32::max);
-        let mean = known.iter().sum::<f32>() / n;
-        let std = (known.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n).sqrt();
-        self.values
-            .iter()
-            .map(|v| v.map_or((0.0, 0.0), |v| (((v - best) / spread).clamp(-8.0, 0.0), ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0))))
-            .collect()
     }
 }
 
@@ -108,8 +104,9 @@ fn richness(e: &ArmEvidence) -> f32 {
 }
 
 fn mean_of(e: &ArmEvidence) -> Option<f32> {
-    let parts: Vec<f32> = [e.name, e.description, e.both].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| parts.iter().sum::<f32>() / parts.len() as f32)
+    let parts = || [e.name, e.description, e.both].into_iter().flatten();
+    let n = parts().count();
+    (n > 0).then(|| parts().sum::<f32>() / n as f32)
 }
 
 /// Reciprocal of the place by a score, 1 for the first; equal scores share the better place.
@@ -152,45 +149,41 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
     let mut arms_of = vec![0.0f32; n];
     let mut dense_score = vec![f32::MIN; n];
     let (mut q_margin, mut q_pool) = (0.0f32, f32::MIN);
+    let mut values: Vec<Option<f32>> = Vec::with_capacity(n);
     for (at, used) in recall.arms.iter().enumerate() {
         let Some(arm) = view.arms.get(used.arm) else { continue };
         let spread = arm.background.spread;
-        let evidence = |f: &Found| f.dense.get(at).copied().flatten();
-        let has_examples = found.iter().any(|f| evidence(f).is_some_and(|e| e.example.is_some()));
+        let evidence: Vec<Option<&ArmEvidence>> = found.iter().map(|f| f.dense.get(at).and_then(Option::as_ref)).collect();
+        let has_examples = evidence.iter().flatten().any(|e| e.example.is_some());
         for (t, text) in texts.iter().enumerate() {
             if (t == 6 || t == 7) && !has_examples {
                 continue;
             }
-            let column = Column { values: found.iter().map(|f| evidence(f).and_then(|e| text(&e))).collect() };
+            values.clear();
+            values.extend(evidence.iter().map(|e| e.and_then(text)));
             // cosines of centred vectors spread about twice as far
-            let unit = if t == 9 { 2.0 * spread } else { spread };
-            for (row, (gap, z)) in rows.iter_mut().zip(column.shaped(unit)) {
-                row[2 * t] += gap;
-                row[2 * t + 1] += z;
-            }
+            shape(&mut rows, 2 * t, &values, if t == 9 { 2.0 * spread } else { spread });
         }
         let (pool_mean, pool_std, pool_best) = used.pool;
-        let mut scores = Vec::new();
-        let hubs: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| e.hub)).collect();
-        let rich: Vec<f32> = found.iter().filter_map(|f| evidence(f).map(|e| richness(&e))).collect();
-        let rich_mean = rich.iter().sum::<f32>() / rich.len().max(1) as f32;
-        let hub_mean = hubs.iter().sum::<f32>() / hubs.len().max(1) as f32;
-        for (i, f) in found.iter().enumerate() {
-            let Some(e) = evidence(f) else { continue };
+        let known = || evidence.iter().flatten();
+        let several = known().count().max(1) as f32;
+        let rich_mean = known().map(|e| richness(e)).sum::<f32>() / several;
+        let hub_mean = known().map(|e| e.hub).sum::<f32>() / several;
+        let lead = best_two(known().map(|e| e.dense));
+        for (i, e) in evidence.iter().enumerate().filter_map(|(i, e)| Some((i, (*e)?))) {
             arms_of[i] += 1.0;
             let z = (e.dense - pool_mean) / pool_std;
-            let mean = mean_of(&e).unwrap_or(e.dense);
+            let mean = mean_of(e).unwrap_or(e.dense);
             rows[i][20] += ((mean - pool_mean) / pool_std).clamp(-6.0, 15.0);
             rows[i][21] += z.clamp(-6.0, 15.0);
             rows[i][22] += ((e.dense - pool_best) / spread).clamp(-8.0, 8.0);
             rows[i][23] += ((e.dense - arm.background.mean) / spread).clamp(-8.0, 12.0);
             rows[i][24] += ((e.hub - hub_mean) / spread).clamp(-6.0, 6.0);
-            rows[i][25] += richness(&e) - rich_mean;
+            rows[i][25] += richness(e) - rich_mean;
             dense_score[i] = dense_score[i].max(z);
-            scores.push(e.dense);
             q_pool = q_pool.max(z);
         }
-        q_margin = q_margin.max(margin(best_two(scores.into_iter())) / spread);
+        q_margin = q_margin.max(margin(lead) / spread);
     }
     for (row, arms) in rows.iter_mut().zip(&arms_of) {
         if *arms > 1.0 {
@@ -206,14 +199,13 @@ pub fn rows(view: &View, recall: &Recall) -> Vec<[f32; COUNT]> {
     let mean = bm25.iter().sum::<f32>() / n as f32;
     let std = (bm25.iter().map(|b| (b - mean) * (b - mean)).sum::<f32>() / n as f32).sqrt();
     let best = bm25.iter().copied().fold(0.0, f32::max);
-    let by_words: Vec<f32> = bm25.clone();
-    let (rank_dense, rank_words) = (reciprocal_ranks(&dense_score), reciprocal_ranks(&by_words));
+    let (rank_dense, rank_words) = (reciprocal_ranks(&dense_score), reciprocal_ranks(&bm25));
     let q_covered = found.iter().map(|f| f.words.covered).fold(0.0, f32::max);
     let q_name = found.iter().map(|f| f.words.name_covered).fold(0.0, f32::max);
     let with_examples = found.iter().filter(|f| f.dense.iter().flatten().any(|e| e.example.is_some())).count() as f32 / n as f32;
     let with_schema = found.iter().filter(|f| f.dense.iter().flatten().any(|e| e.schema.is_some())).count() as f32 / n as f32;
     let top = |scores: &[f32]| scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0))).map(|(i, _)| i);
-    let agree = best > 0.0 && top(&dense_score) == top(&by_words);
+    let agree = best > 0.0 && top(&dense_score) == top(&bm25);
     let q_margin_words = margin(best_two(bm25.iter().copied()));
     for (i, (row, f)) in rows.iter_mut().zip(found).enumerate() {
         let w = &f.words;
@@ -265,6 +257,27 @@ pub fn index(name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The formulas of `shape`, by the book.
+    fn by_the_book(values: &[Option<f32>], spread: f32) -> Vec<(f32, f32)> {
+        let known: Vec<f32> = values.iter().flatten().copied().collect();
+        let n = known.len() as f32;
+        let best = known.iter().copied().fold(f32::MIN, f32::max);
+        let mean = known.iter().sum::<f32>() / n;
+        let std = (known.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / n).sqrt();
+        let one = |v: f32| (((v - best) / spread).clamp(-8.0, 0.0), ((v - mean) / (std + 1e-3)).clamp(-4.0, 6.0));
+        values.iter().map(|v| v.map_or((0.0, 0.0), one)).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn shapes_are_those_of_the_book_to_the_bit(values in proptest::collection::vec(proptest::option::of(-1.0f32..1.0), 0..70), spread in 0.01f32..0.3) {
+            let mut rows = vec![[0.0f32; COUNT]; values.len()];
+            shape(&mut rows, 4, &values, spread);
+            let got: Vec<(f32, f32)> = rows.iter().map(|r| (r[4], r[5])).collect();
+            proptest::prop_assert_eq!(got, by_the_book(&values, spread));
+        }
+    }
 
     #[test]
     fn dense_features_come_first() {

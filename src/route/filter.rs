@@ -12,6 +12,7 @@ use crate::types::query::Query;
 use crate::types::rules::{Effect, QueryRules};
 use crate::view::View;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Most dropped candidates that are remembered with their reasons.
 const MAX_DROPPED: usize = 64;
@@ -21,15 +22,33 @@ pub struct Gate<'a> {
     view: &'a View,
     query: &'a Query,
     rules: QueryRules<'a>,
-    verdicts: HashMap<u32, bool>,
+    verdicts: HashMap<u32, bool, BuildHasherDefault<SlotHasher>>,
     dropped: Vec<(u32, DropReason)>,
+}
+
+/// Spreads slots, which are ours and small: nobody can choose them so that they collide.
+#[derive(Default)]
+struct SlotHasher(u64);
+
+impl Hasher for SlotHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u32(u32::from(*b)));
+    }
+
+    fn write_u32(&mut self, slot: u32) {
+        self.0 = (self.0 ^ u64::from(slot)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
 }
 
 impl<'a> Gate<'a> {
     /// A gate for one query.
     pub fn new(view: &'a View, query: &'a Query) -> Self {
         let rules = view.rules.for_query(&query.principal.caller, &query.text);
-        Self { view, query, rules, verdicts: HashMap::with_capacity(128), dropped: Vec::new() }
+        Self { view, query, rules, verdicts: HashMap::with_capacity_and_hasher(128, BuildHasherDefault::default()), dropped: Vec::new() }
     }
 
     /// Whether the capability in `slot` may take the query.

@@ -59,7 +59,7 @@ pub fn terms(item: &Item, preset: &Preset, policy: &Policy) -> Vec<Term> {
             terms.push(Term { name: Cow::Borrowed(name), weight, value });
         }
     };
-    for (name, weight) in preset.weights.named() {
+    for (name, weight) in preset.weights.named().into_iter().filter(|(_, weight)| *weight != 0.0) {
         let value = match name {
             "semantic" => item.similarity,
             "load" => load_value(live, preset.load_curve),
@@ -125,19 +125,19 @@ pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &m
     };
     // groups of one capability share the best reach of the group, so that its agents stand together and live terms order them
     let mut keyed: Vec<(u8, f32, u64, Ranked<'a>)> = Vec::with_capacity(ranked.len());
-    let best_of = |folded: &str, items: &[Ranked<'a>]| {
-        items.iter().filter(|r| *r.item.folded == *folded).map(|r| reach(r.item, policy)).fold(f32::MIN, f32::max)
-    };
-    let group_reach: Vec<f32> = ranked
-        .iter()
-        .map(|r| {
-            let own = reach(r.item, policy);
-            let best = best_of(&r.item.folded, &ranked);
+    let mut reaches: Vec<f32> = ranked.iter().map(|r| reach(r.item, policy)).collect();
+    let mut by_name: Vec<usize> = (0..ranked.len()).collect();
+    by_name.sort_unstable_by(|a, b| ranked[*a].item.folded.cmp(&ranked[*b].item.folded));
+    for group in by_name.chunk_by(|a, b| ranked[*a].item.folded == ranked[*b].item.folded) {
+        let best = group.iter().map(|i| reaches[*i]).fold(f32::MIN, f32::max);
+        for i in group {
             // the same name with another meaning is not the same capability
-            if best - own <= 2.0 * policy.live_margin.max(0.05) { best } else { own }
-        })
-        .collect();
-    for (r, reach) in ranked.drain(..).zip(group_reach) {
+            if best - reaches[*i] <= 2.0 * policy.live_margin.max(0.05) {
+                reaches[*i] = best;
+            }
+        }
+    }
+    for (r, reach) in ranked.drain(..).zip(reaches) {
         keyed.push((tier(r.item), reach, dice.roll(), r));
     }
     let mut out = Vec::with_capacity(keyed.len());

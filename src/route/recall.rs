@@ -14,7 +14,6 @@ use crate::route::shortlist::Named;
 use crate::types::lang::Lang;
 use crate::types::query::{Query, QueryVector};
 use crate::view::{Arm, Background, View};
-use std::collections::HashMap;
 
 /// Candidates taken from each arm.
 pub const PER_ARM: usize = 30;
@@ -70,31 +69,12 @@ pub struct ArmUsed {
     pub arm: usize,
     /// It does not speak the query's language.
     pub cross: bool,
-    /// It speaks the language the query leans to: plain cosines are told on its scale.
-    pub lead: bool,
     /// Mean and standard deviation of the query's cosines to the model's pool of descriptions, and the best of them.
     pub pool: (f32, f32, f32),
     /// Best cosine to the pool of talk that asks for nothing.
     pub talk: f32,
     /// Mean and standard deviation over the visible fleet.
     pub fleet: (f32, f32),
-    /// What unrelated requests reach on the visible fleet at best, on average.
-    pub ceiling: f32,
-}
-
-impl Recall {
-    /// Best cosine of a candidate, on the scale of the leading model. A candidate that only another model knows is placed by how far it stands out
-    /// from that model's pool of descriptions: cosines of two models are never compared raw. `None` where no model knows it.
-    pub fn cosine(&self, found: &Found) -> Option<f32> {
-        let known = || self.arms.iter().zip(&found.dense).filter_map(|(arm, e)| e.map(|e| (arm, e.dense)));
-        if let Some((_, cosine)) = known().find(|(arm, _)| arm.lead) {
-            return Some(cosine);
-        }
-        let (mean, std, _) = self.arms.iter().find(|a| a.lead).map_or((0.0, 0.0, 0.0), |lead| lead.pool);
-        known()
-            .map(|(arm, cosine)| if std > 0.0 { (mean + std * (cosine - arm.pool.0) / arm.pool.1).clamp(-1.0, 1.0) } else { cosine })
-            .reduce(f32::max)
-    }
 }
 
 /// What was found.
@@ -122,11 +102,11 @@ fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Optio
     let (mut first, mut second) = (f32::MIN, f32::MIN);
     let mut any = false;
     let max = |old: Option<f32>, new: f32| Some(old.map_or(new, |o| o.max(new)));
-    for (role, stored) in arm.dense.vectors(slot) {
+    for (role, stored, marks) in arm.dense.marked(slot) {
         any = true;
         let cosine = dot_f32(vector, stored);
         if matches!(role, Role::Name | Role::Description | Role::Both) {
-            centred += centre.cosine(&arm.background, cosine, stored);
+            centred += centre.cosine(cosine, marks);
             texts += 1.0;
         }
         match role {
@@ -170,13 +150,15 @@ struct Centred {
     length: f32,
     /// Squared length of the mean of the descriptions.
     description_square: f32,
+    /// Whether the model's scale has centres at all.
+    known: bool,
 }
 
 impl Centred {
     fn new(background: &Background, query: &[f32]) -> Self {
         let (requests, descriptions) = (&background.request_centre, &background.description_centre);
         if requests.len() != query.len() || descriptions.len() != query.len() {
-            return Self { to_descriptions: 0.0, centres: 0.0, length: 1.0, description_square: 0.0 };
+            return Self { to_descriptions: 0.0, centres: 0.0, length: 1.0, description_square: 0.0, known: false };
         }
         let square = 1.0 - 2.0 * dot_f32(query, requests) + dot_f32(requests, requests);
         Self {
@@ -184,17 +166,16 @@ impl Centred {
             centres: dot_f32(requests, descriptions),
             length: square.max(1e-6).sqrt(),
             description_square: dot_f32(descriptions, descriptions),
+            known: true,
         }
     }
 
-    /// Cosine of (query − mean request) and (text − mean description), from the plain cosine of the two.
-    fn cosine(&self, background: &Background, plain: f32, text: &[f32]) -> f32 {
-        let (requests, descriptions) = (&background.request_centre, &background.description_centre);
-        if requests.len() != text.len() || descriptions.len() != text.len() {
-            return plain;
-        }
-        let length = (1.0 - 2.0 * dot_f32(text, descriptions) + self.description_square).max(1e-6).sqrt();
-        (plain - self.to_descriptions - dot_f32(text, requests) + self.centres) / (self.length * length)
+    /// Cosine of (query − mean request) and (text − mean description), from the plain cosine of the two and the text's products with
+    /// [`Background::anchors`].
+    fn cosine(&self, plain: f32, marks: &[f32]) -> f32 {
+        let (true, [to_descriptions, to_requests]) = (self.known, marks) else { return plain };
+        let length = (1.0 - 2.0 * to_descriptions + self.description_square).max(1e-6).sqrt();
+        (plain - self.to_descriptions - to_requests + self.centres) / (self.length * length)
     }
 }
 
@@ -247,9 +228,9 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
     let mut out = Recall { words: 0, ..Recall::default() };
     let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
     let exact = query.capability.is_some() || (text.is_empty() && query.target.is_some());
-    let mut seen: HashMap<u32, ()> = slots.iter().map(|(s, _)| (*s, ())).collect();
-    let mut add = |slot: u32, slots: &mut Vec<(u32, Option<Named>)>| {
-        if seen.insert(slot, ()).is_none() {
+    // about sixty at most: looking through them beats a hash table
+    let add = |slot: u32, slots: &mut Vec<(u32, Option<Named>)>| {
+        if !slots.iter().any(|(s, _)| *s == slot) {
             slots.push((slot, None));
         }
     };
@@ -277,18 +258,12 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             }
             out.fleet = out.fleet.max(hits.background.count);
             let (pool, talk) = pool_stats(arm, &vector.vector);
-            let ceiling = arm.ceilings.mean(visible).unwrap_or(hits.background.mean);
-            out.arms.push(ArmUsed { arm: i, cross, lead: false, pool, talk, fleet: (hits.background.mean, hits.background.std), ceiling });
+            out.arms.push(ArmUsed { arm: i, cross, pool, talk, fleet: (hits.background.mean, hits.background.std) });
             used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {
                 add(*slot, &mut slots);
             }
         }
-    }
-    let leaning = Lang::leaning(text);
-    let lead = used.iter().position(|(arm, ..)| arm.model.lang == leaning).or_else(|| out.arms.iter().position(|a| !a.cross));
-    if let Some(arm) = lead.and_then(|i| out.arms.get_mut(i)) {
-        arm.lead = true;
     }
     let lex = LexQuery::new(text);
     let bound = view.words.bind(&lex, visible);

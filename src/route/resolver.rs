@@ -92,9 +92,8 @@ impl Resolver {
         crate::route::dice::Dice::new(self.seed ^ self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x2545_F491_4F6C_DD1D)).roll()
     }
 
-    /// Resolves one request.
-    pub async fn resolve(&self, who: &Principal, request: &ResolveRequest) -> Result<Resolved, Error> {
-        let begin = self.clock.instant();
+    /// Checks a request and gives it its vectors: what [`pipeline::decide`] takes, with warnings of the way there.
+    pub async fn prepared(&self, who: &Principal, request: &ResolveRequest) -> Result<(Query, Vec<Note>), Error> {
         let (mut query, notes) = prepare(who, request, self.config.local, &self.config.limits, self.clock.now_ms(), self.draw())?;
         let limit = query.deadline_ms.map_or(self.config.deadline, |ms| Duration::from_millis(ms).min(self.config.deadline));
         let view = self.views.load();
@@ -102,6 +101,13 @@ impl Resolver {
             Ok(done) => done?,
             Err(_) => return Err(Error::new(Code::DeadlineExceeded, format!("no decision within {} ms", limit.as_millis()))),
         }
+        Ok((query, notes))
+    }
+
+    /// Resolves one request.
+    pub async fn resolve(&self, who: &Principal, request: &ResolveRequest) -> Result<Resolved, Error> {
+        let begin = self.clock.instant();
+        let (query, notes) = self.prepared(who, request).await?;
         // the newest View: a registration that came while we embedded counts
         let view = self.views.load();
         let routing = self.clock.instant();

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Features that are gathered without asking for memory.
+const FEW: usize = 64;
+
 /// A weighted sum of models over the features they name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -172,8 +175,20 @@ impl Scorer {
 
     /// Scores a row.
     pub fn score(&self, row: &[f32]) -> f32 {
-        let x: Vec<f32> = self.places.iter().map(|p| row.get(*p).copied().unwrap_or(0.0)).collect();
-        self.members.iter().map(|m| m.weight * m.model.score(&x)).sum::<f32>() / self.temperature
+        let mut few = [0.0f32; FEW];
+        let many: Vec<f32>;
+        let value = |p: &usize| row.get(*p).copied().unwrap_or(0.0);
+        let x = match few.get_mut(..self.places.len()) {
+            Some(x) => {
+                x.iter_mut().zip(&self.places).for_each(|(x, p)| *x = value(p));
+                &*x
+            }
+            None => {
+                many = self.places.iter().map(value).collect();
+                many.as_slice()
+            }
+        };
+        self.members.iter().map(|m| m.weight * m.model.score(x)).sum::<f32>() / self.temperature
     }
 }
 

@@ -54,6 +54,11 @@ pub struct Background {
 const HUB_NEAREST: usize = 10;
 
 impl Background {
+    /// Fixed vectors of the scale to which the index keeps the dot products of every text: the means of the descriptions and of the requests.
+    pub fn anchors(&self) -> Vec<Arc<[f32]>> {
+        [&self.description_centre, &self.request_centre].map(|centre| Arc::from(centre.as_slice())).into()
+    }
+
     /// How near a capability stands to requests of all kinds: the mean of its `HUB_NEAREST` best cosines to the pool's requests, averaged over
     /// its texts. A text that resembles everything resembles the right request for no reason.
     pub fn hub(&self, texts: &[&[f32]]) -> f32 {

@@ -87,6 +87,8 @@ pub struct DenseConfig {
 pub(crate) struct PartConfig {
     dim: usize,
     graph: GraphConfig,
+    /// Fixed vectors to which every vector's dot products are kept.
+    anchors: Arc<[Arc<[f32]>]>,
     /// Graphs from a dump, by the rows they belong to.
     offered: Arc<HashMap<Fingerprint, Arc<Graph>>>,
 }
@@ -100,7 +102,12 @@ pub struct DenseIndex {
 impl DenseIndex {
     /// An empty index for vectors of `dim` dimensions.
     pub fn new(dim: usize, cfg: DenseConfig) -> Self {
-        let part = PartConfig { dim, graph: cfg.graph, offered: Arc::default() };
+        Self::with_anchors(dim, cfg, Vec::new())
+    }
+
+    /// An empty index that also keeps the dot products of every vector with each of `anchors` (see [`DenseSnapshot::marked`]).
+    pub fn with_anchors(dim: usize, cfg: DenseConfig, anchors: Vec<Arc<[f32]>>) -> Self {
+        let part = PartConfig { dim, graph: cfg.graph, anchors: anchors.into(), offered: Arc::default() };
         Self { writer: StackWriter::new(cfg.stack, part.clone()), part }
     }
 
@@ -222,6 +229,15 @@ impl DenseSnapshot {
     pub fn vectors(&self, slot: u32) -> impl Iterator<Item = (Role, &[f32])> {
         let found = self.stack.find(slot).and_then(|(at, doc)| self.stack.parts.get(at).map(|live| live.part.vectors(doc)));
         found.unwrap_or_default().iter().map(|(role, vector)| (*role, vector.as_ref()))
+    }
+
+    /// All vectors of a slot, each with its dot products with the anchors of the index, in their order.
+    pub fn marked(&self, slot: u32) -> impl Iterator<Item = (Role, &[f32], &[f32])> {
+        let found =
+            self.stack.find(slot).and_then(|(at, doc)| self.stack.parts.get(at).map(|live| (live.part.vectors(doc), live.part.marks(doc))));
+        let (vectors, marks) = found.unwrap_or_default();
+        let each = self.part.anchors.len();
+        (0..).zip(vectors).map(move |(i, (role, vector))| (*role, vector.as_ref(), marks.get(i * each..(i + 1) * each).unwrap_or_default()))
     }
 
     /// Best cosine of a slot among the scanned roles.

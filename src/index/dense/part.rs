@@ -41,8 +41,11 @@ struct Core {
     layout: Layout,
     /// All vectors, document after document, scanned roles first.
     vectors: Vec<(Role, Arc<[f32]>)>,
+    /// Dot products of each vector with the anchors.
+    marks: Vec<f32>,
     /// First vector of each document, and the end.
     vector_at: Vec<u32>,
+    anchors: usize,
     width: usize,
     rows: Vec<i8>,
     sums: Vec<i32>,
@@ -69,7 +72,9 @@ impl Part for DensePart {
         let mut part = Core {
             layout: Layout::new(docs.iter().map(|doc| (doc.class, doc.slot))),
             vectors: Vec::new(),
+            marks: Vec::new(),
             vector_at: vec![0],
+            anchors: cfg.anchors.len(),
             width,
             rows: Vec::new(),
             sums: Vec::new(),
@@ -89,6 +94,7 @@ impl Part for DensePart {
                 part.losses.push(loss);
                 part.longest = part.longest.max(dot_f32(vector, vector).sqrt() * 1.000_01);
             }
+            part.marks.extend(doc.vectors.iter().flat_map(|(_, v)| cfg.anchors.iter().map(|a| dot_f32(v, a))));
             part.vectors.append(&mut doc.vectors);
             part.vector_at.push(part.vectors.len() as u32);
             part.row_at.push(part.sums.len() as u32);
@@ -225,6 +231,12 @@ impl DensePart {
     /// Vectors of a document.
     pub(crate) fn vectors(&self, doc: usize) -> &[(Role, Arc<[f32]>)] {
         self.core.vectors.get(span(&self.core.vector_at, doc)).unwrap_or_default()
+    }
+
+    /// Dot products of a document's vectors with the anchors.
+    pub(crate) fn marks(&self, doc: usize) -> &[f32] {
+        let vectors = span(&self.core.vector_at, doc);
+        self.core.marks.get(vectors.start * self.core.anchors..vectors.end * self.core.anchors).unwrap_or_default()
     }
 
     /// Best cosine of a document among the scanned roles.

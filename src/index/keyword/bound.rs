@@ -3,7 +3,7 @@
 //! Rarity is ln(1 + (N − df + ½) / (df + ½)), never negative, with N and df over the visible, living documents of all parts.
 
 use super::part::LexPart;
-use super::query::LexQuery;
+use super::query::{LexQuery, MAX_TERMS};
 use super::{Field, LexConfig};
 use crate::index::stack::Stack;
 use crate::index::stack::{Live, Part};
@@ -23,6 +23,59 @@ pub(crate) struct BoundTerm {
     pub(crate) ids: Vec<Option<u32>>,
 }
 
+/// The query's words as numbers of one part, so that a document's words are compared with them in one pass.
+pub(crate) struct Asked {
+    /// Numbers that may be among them, by their low bits: most words of a document are not.
+    maybe: [u64; 8],
+    /// Number and place in the query's terms, ascending.
+    terms: Vec<(u32, u32)>,
+    /// Words of the text in order; `u32::MAX` for those that the part does not know.
+    pub(crate) words: Vec<u32>,
+    /// Numbers of `words` with their places, ascending.
+    pub(crate) places: Vec<(u32, usize)>,
+}
+
+/// Fields in which each term of a query stands in a document, in the order of the query.
+pub(crate) type Fields = [u8; MAX_TERMS];
+
+impl Asked {
+    fn new(part: usize, terms: &[BoundTerm], words: &[u32]) -> Self {
+        let id = |term: &BoundTerm| term.ids.get(part).copied().flatten();
+        let mut asked = Self { maybe: [0; 8], terms: Vec::with_capacity(terms.len()), words: Vec::new(), places: Vec::new() };
+        for (place, term) in (0u32..).zip(terms) {
+            if let Some(id) = id(term) {
+                asked.terms.push((id, place));
+                asked.maybe[(id as usize / 64) % 8] |= 1 << (id % 64);
+            }
+        }
+        asked.terms.sort_unstable();
+        asked.words.extend(words.iter().map(|w| terms.get(*w as usize).and_then(id).unwrap_or(u32::MAX)));
+        asked.places.extend(asked.words.iter().copied().zip(0..).filter(|(id, _)| *id != u32::MAX));
+        asked.places.sort_unstable();
+        asked
+    }
+
+    /// Whether a word may be asked for; `false` is sure.
+    #[inline]
+    pub(crate) fn maybe(&self, id: u32) -> bool {
+        self.maybe[(id as usize / 64) % 8] & (1 << (id % 64)) != 0
+    }
+
+    /// Fields of every term in a document.
+    pub(crate) fn fields(&self, part: &LexPart, doc: usize) -> Fields {
+        let mut out = [0; MAX_TERMS];
+        for (id, mask) in part.words_of(doc) {
+            if self.maybe(id)
+                && let Ok(at) = self.terms.binary_search_by_key(&id, |(asked, _)| *asked)
+                && let Some(place) = self.terms.get(at).and_then(|(_, place)| out.get_mut(*place as usize))
+            {
+                *place = mask;
+            }
+        }
+        out
+    }
+}
+
 /// See the head of this file.
 pub struct Bound<'a> {
     pub(crate) stack: &'a Stack<LexPart>,
@@ -33,6 +86,8 @@ pub struct Bound<'a> {
     pub(crate) runs: Vec<Vec<Range<usize>>>,
     /// One a word of the query.
     pub(crate) terms: Vec<BoundTerm>,
+    /// One a part.
+    pub(crate) asked: Vec<Asked>,
     /// Visible documents.
     docs: u64,
     /// k1·(1 − b), and what one unit of length adds.
@@ -61,8 +116,21 @@ impl<'a> Bound<'a> {
         for (mask, sum) in by_fields.iter_mut().enumerate() {
             *sum = Field::ALL.iter().zip(&cfg.weights).filter(|(f, _)| mask & usize::from(f.bit()) != 0).map(|(_, w)| w).sum();
         }
-        let mut bound =
-            Self { stack, cfg, query, visible, runs, terms: Vec::new(), docs, norm, by_fields, mass: 0.0, most: 0.0, known: 0.0 };
+        let mut bound = Self {
+            stack,
+            cfg,
+            query,
+            visible,
+            runs,
+            terms: Vec::new(),
+            asked: Vec::new(),
+            docs,
+            norm,
+            by_fields,
+            mass: 0.0,
+            most: 0.0,
+            known: 0.0,
+        };
         bound.terms = query.terms.iter().map(|term| bound.term(&term.text, term.kind, term.stop)).collect();
         let best = bound.by_fields.last().copied().unwrap_or_default();
         let mut known = 0.0;
@@ -75,6 +143,7 @@ impl<'a> Bound<'a> {
                 bound.most += term.weight * saturate(best, bound.norm.0, cfg.k1);
             }
         }
+        bound.asked = (0..stack.parts.len()).map(|part| Asked::new(part, &bound.terms, &query.words)).collect();
         bound.known = share(known, bound.mass);
         bound
     }
@@ -131,17 +200,16 @@ impl<'a> Bound<'a> {
 
     /// Score of a document; words in the order of the query, so that equal documents score equal bits.
     pub(crate) fn score(&self, part: usize, doc: usize) -> f32 {
-        let Some(live) = self.stack.parts.get(part) else { return 0.0 };
-        let length = live.part.length(doc);
+        let (Some(live), Some(asked)) = (self.stack.parts.get(part), self.asked.get(part)) else { return 0.0 };
+        self.score_of(&asked.fields(&live.part, doc), live.part.length(doc))
+    }
+
+    /// [`Bound::score`] from the fields of the terms and the length of the document.
+    pub(crate) fn score_of(&self, fields: &Fields, length: u32) -> f32 {
         let mut sum = 0.0;
-        for term in &self.terms {
-            if let Some(Some(id)) = term.ids.get(part)
-                && term.weight > 0.0
-            {
-                let fields = live.part.fields(doc, *id);
-                if fields != 0 {
-                    sum += self.gain(term.weight, fields, length);
-                }
+        for (term, fields) in self.terms.iter().zip(fields) {
+            if term.weight > 0.0 && *fields != 0 {
+                sum += self.gain(term.weight, *fields, length);
             }
         }
         sum

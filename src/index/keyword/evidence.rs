@@ -46,48 +46,44 @@ impl Bound<'_> {
         if !self.visible.contains(part.layout().class_of(doc)) {
             return None;
         }
-        let mut evidence = LexEvidence { bm25: self.score(at, doc), ..LexEvidence::default() };
+        let asked = self.asked.get(at)?;
+        let fields = asked.fields(part, doc);
+        let mut evidence = LexEvidence { bm25: self.score_of(&fields, part.length(doc)), ..LexEvidence::default() };
         let mut covered = 0.0;
         let mut by_field = [0f32; 6];
-        for (term, of) in self.terms.iter().zip(&self.query.terms) {
-            let Some(Some(id)) = term.ids.get(at) else { continue };
-            if of.kind != TokenKind::Word || of.stop {
+        for ((term, of), fields) in self.terms.iter().zip(&self.query.terms).zip(fields) {
+            if of.kind != TokenKind::Word || of.stop || fields == 0 {
                 continue;
             }
-            let fields = part.fields(doc, *id);
-            if fields != 0 {
-                covered += term.weight;
-            }
+            covered += term.weight;
             for (sum, _) in by_field.iter_mut().zip(Field::ALL).filter(|(_, f)| fields & f.bit() != 0) {
                 *sum += term.weight;
             }
         }
         evidence.covered = share(covered, self.mass());
         evidence.by_field = by_field.map(|sum| share(sum, self.mass()));
-        let asked: Vec<u32> =
-            self.query.words.iter().map(|w| self.terms.get(*w as usize).and_then(|t| *t.ids.get(at)?).unwrap_or(u32::MAX)).collect();
-        let mut sorted: Vec<(u32, usize)> = asked.iter().copied().zip(0..).filter(|(id, _)| *id != u32::MAX).collect();
-        sorted.sort_unstable();
+        let (words, places) = (asked.words.as_slice(), asked.places.as_slice());
         for name in part.names(doc) {
-            let there = name.iter().filter(|id| sorted.binary_search_by_key(*id, |(asked, _)| *asked).is_ok()).count();
-            let run = longest_run(name, &asked, &sorted);
+            let there = name.iter().filter(|id| places.binary_search_by_key(*id, |(asked, _)| *asked).is_ok()).count();
+            let run = longest_run(name, words, places, |_| true);
             evidence.name_covered = evidence.name_covered.max(there as f32 / name.len() as f32);
             evidence.name_run = evidence.name_run.max(run as u32);
             evidence.name_run_share = evidence.name_run_share.max(run as f32 / name.len() as f32);
-            evidence.name_phrase |= run == name.len() && (run > 1 || asked.len() == 1);
+            evidence.name_phrase |= run == name.len() && (run > 1 || words.len() == 1);
         }
-        evidence.description_run = longest_run(part.description(doc), &asked, &sorted) as u32;
+        evidence.description_run = longest_run(part.description(doc), words, places, |id| asked.maybe(id)) as u32;
         let (names, all) = part.grams(doc);
-        evidence.name_grams = share(common(names, &self.query.grams) as f32, names.len() as f32);
-        evidence.grams = share(common(all, &self.query.grams) as f32, self.query.grams.len() as f32);
+        evidence.name_grams = share(self.query.grams.common(names) as f32, names.len() as f32);
+        evidence.grams = share(self.query.grams.common(all) as f32, self.query.grams.len() as f32);
         Some(evidence)
     }
 }
 
-/// Longest stretch of `text` that stands in `asked` in the same order. `sorted`: the numbers of `asked` with their places, ascending.
-fn longest_run(text: &[u32], asked: &[u32], sorted: &[(u32, usize)]) -> usize {
+/// Longest stretch of `text` that stands in `asked` in the same order. `sorted`: the numbers of `asked` with their places, ascending. `maybe`
+/// is false only for words that are not among them.
+fn longest_run(text: &[u32], asked: &[u32], sorted: &[(u32, usize)], maybe: impl Fn(u32) -> bool) -> usize {
     let mut longest = 0;
-    for (from, id) in text.iter().enumerate() {
+    for (from, id) in text.iter().enumerate().filter(|(_, id)| maybe(**id)) {
         let first = sorted.partition_point(|(asked, _)| asked < id);
         for (_, place) in sorted.iter().skip(first).take_while(|(asked, _)| asked == id) {
             // only where a run begins
@@ -101,32 +97,44 @@ fn longest_run(text: &[u32], asked: &[u32], sorted: &[(u32, usize)]) -> usize {
     longest
 }
 
-/// Number of values that two ascending lists share.
-fn common(a: &[u16], b: &[u16]) -> usize {
-    let (mut i, mut j, mut n) = (0, 0, 0);
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        n += usize::from(x == y);
-        i += usize::from(x <= y);
-        j += usize::from(y <= x);
-    }
-    n
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_skipped_would_have_said_nothing(
+            docs in proptest::collection::vec("[a-z]{1,3}( [a-z]{1,3}){0,40}", 1..20), text in "[a-z]{1,3}( [a-z]{1,3}){0,20}",
+        ) {
+            use super::super::{LexConfig, LexDoc, LexIndex, LexQuery};
+            let doc = |(slot, text): (u32, &String)| LexDoc { slot, class: 0, fields: vec![(Field::Description, text.clone()), (Field::Name, text.chars().take(5).collect())] };
+            let snapshot = LexIndex::new(LexConfig::default()).apply(&[], (0u32..).zip(&docs).map(doc).collect());
+            let query = LexQuery::new(&text);
+            let visible = crate::index::Visible::all();
+            let bound = snapshot.bind(&query, &visible);
+            for slot in 0..docs.len() as u32 {
+                let (at, doc) = bound.stack.find(slot).unwrap();
+                let (part, asked) = (&bound.stack.parts[at].part, &bound.asked[at]);
+                let fields = asked.fields(part, doc);
+                for (term, mask) in bound.terms.iter().zip(fields) {
+                    proptest::prop_assert_eq!(mask, term.ids[at].map_or(0, |id| part.fields(doc, id)));
+                }
+                let run = |maybe: bool| longest_run(part.description(doc), &asked.words, &asked.places, |id| maybe || asked.maybe(id));
+                proptest::prop_assert_eq!(run(false), run(true));
+            }
+        }
+    }
 
     #[test]
     fn runs_are_side_by_side() {
         let run = |text: &[u32], asked: &[u32]| {
             let mut sorted: Vec<(u32, usize)> = asked.iter().copied().zip(0..).collect();
             sorted.sort_unstable();
-            longest_run(text, asked, &sorted)
+            longest_run(text, asked, &sorted, |_| true)
         };
         assert_eq!(run(&[1, 2, 3], &[9, 1, 2, 9, 2, 3]), 2);
         assert_eq!(run(&[1, 2, 3], &[1, 9, 2, 9, 3]), 1);
         assert_eq!(run(&[1, 1, 2], &[1, 1, 1, 2]), 3);
         assert_eq!(run(&[], &[1]), 0);
-        assert_eq!(common(&[1, 4, 6], &[2, 4, 6, 8]), 2);
     }
 }

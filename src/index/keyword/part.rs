@@ -305,7 +305,8 @@ impl LexPart {
         words.binary_search(&id).ok().and_then(|at| self.forward_fields.get(range.start + at)).copied().unwrap_or_default()
     }
 
-    fn words_of(&self, doc: usize) -> impl Iterator<Item = (u32, u8)> {
+    /// Words of a document, ascending, and the fields in which each stands.
+    pub(crate) fn words_of(&self, doc: usize) -> impl Iterator<Item = (u32, u8)> {
         let range = self.forward.range(doc);
         let fields = self.forward_fields.get(range.clone()).unwrap_or_default();
         self.forward.items.get(range).unwrap_or_default().iter().copied().zip(fields.iter().copied())

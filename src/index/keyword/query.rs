@@ -4,7 +4,7 @@ use crate::index::text::{TokenKind, analyze, grams};
 use std::collections::HashMap;
 
 /// Distinct tokens of a query that are looked up.
-const MAX_TERMS: usize = 384;
+pub(crate) const MAX_TERMS: usize = 384;
 /// Characters of a query whose pairs are compared.
 const MAX_GRAM_CHARS: usize = 1_000;
 
@@ -24,8 +24,39 @@ pub struct LexQuery {
     pub(crate) terms: Vec<Term>,
     /// Words of the text as ranks in `terms`, in order.
     pub(crate) words: Vec<u32>,
-    /// Pairs of characters, ascending.
-    pub(crate) grams: Vec<u16>,
+    /// Pairs of characters.
+    pub(crate) grams: Grams,
+}
+
+/// A set of pairs of characters: one bit each of the 65,536 there can be.
+#[derive(Clone, Debug)]
+pub(crate) struct Grams {
+    bits: Vec<u64>,
+    len: usize,
+}
+
+impl Grams {
+    /// Of distinct pairs.
+    fn new(grams: &[u16]) -> Self {
+        let mut bits = vec![0; 1 << 10];
+        for gram in grams {
+            if let Some(word) = bits.get_mut(usize::from(gram >> 6)) {
+                *word |= 1 << (gram & 63);
+            }
+        }
+        Self { bits, len: grams.len() }
+    }
+
+    /// Number of pairs.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many of distinct pairs are among them.
+    pub(crate) fn common(&self, grams: &[u16]) -> usize {
+        let Some(bits) = self.bits.first_chunk::<1024>() else { return 0 };
+        grams.iter().map(|gram| (bits[usize::from(gram >> 6)] >> (gram & 63) & 1) as usize).sum()
+    }
 }
 
 impl LexQuery {
@@ -73,7 +104,7 @@ impl LexQuery {
                 words.push(at);
             }
         }
-        Self { terms, words, grams: grams(text, MAX_GRAM_CHARS) }
+        Self { terms, words, grams: Grams::new(&grams(text, MAX_GRAM_CHARS)) }
     }
 
     /// Whether there is nothing to look for.
@@ -89,5 +120,16 @@ impl LexQuery {
     /// Number of words, repeats and function words included.
     pub fn words(&self) -> usize {
         self.words.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_in_common_are_counted() {
+        let asked = Grams::new(&[1, 4, 6, 65_535]);
+        assert_eq!((asked.len(), asked.common(&[2, 4, 6, 8]), asked.common(&[65_535]), asked.common(&[])), (4, 2, 1, 0));
     }
 }
