@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod app;
+pub mod bench;
 pub mod catalog;
 pub mod cli;
 pub mod clock;

@@ -13,7 +13,7 @@ const LAYERS: &[(u8, &[&str])] = &[
     (2, &["catalog", "history"]),
     (3, &["view"]),
     (4, &["ingest", "route", "dispatch"]),
-    (5, &["api", "eval", "cluster"]),
+    (5, &["api", "bench", "eval", "cluster"]),
     (6, &["app", "cli", "main", "lib"]),
 ];
 

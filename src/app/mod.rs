@@ -1,5 +1,6 @@
 //! The root: puts the parts together, starts and stops them in order. No logic of its own.
 
+mod bench;
 mod commands;
 mod decision_log;
 mod delivery;
@@ -14,7 +15,7 @@ mod serve;
 pub use parts::Parts;
 
 use crate::api::service::Service;
-use crate::cli::{App, EvalCommand, Exit, Failure, LogCommand, ModelsCommand, Out, Up};
+use crate::cli::{App, BenchCommand, EvalCommand, Exit, Failure, LogCommand, ModelsCommand, Out, Up};
 use crate::config::Config;
 use crate::error::Error;
 use futures::future::{BoxFuture, FutureExt};
@@ -39,6 +40,10 @@ impl App for Root {
 
     fn eval<'a>(&'a self, config: Config, command: &'a EvalCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {
         evaluation::run(config, command, out).boxed()
+    }
+
+    fn bench<'a>(&'a self, config: Config, command: &'a BenchCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {
+        bench::run(config, command, out).boxed()
     }
 
     fn log<'a>(&'a self, config: Config, command: &'a LogCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {

@@ -9,6 +9,7 @@
 mod agent;
 mod agents;
 mod backend;
+mod bench;
 mod doctor;
 mod eval;
 mod invoke;
@@ -25,6 +26,7 @@ mod up;
 mod work;
 mod wrap;
 
+pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchResolve, BenchScale, DoorKind, Speech};
 pub use eval::{EvalCommand, EvalRun};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
@@ -60,6 +62,8 @@ pub trait App: Send + Sync {
     fn models<'a>(&'a self, config: Config, command: &'a ModelsCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
     /// Runs an evaluation.
     fn eval<'a>(&'a self, config: Config, command: &'a EvalCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
+    /// Runs a measurement of speed.
+    fn bench<'a>(&'a self, config: Config, command: &'a BenchCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
     /// Exports the decision log.
     fn log<'a>(&'a self, config: Config, command: &'a LogCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
 }
@@ -141,6 +145,9 @@ pub enum Command {
     /// Measures quality on labelled queries.
     #[command(subcommand)]
     Eval(EvalCommand),
+    /// Measures speed.
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Reads the decision log.
     #[command(subcommand)]
     Log(LogCommand),
@@ -221,6 +228,7 @@ pub async fn run(cli: Cli, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         Command::Agents(command) => command.run(common, app, out).await,
         Command::Models(command) => app.models(common.config(vec![])?, &command, out).await,
         Command::Eval(command) => app.eval(common.config(vec![])?, &command, out).await,
+        Command::Bench(command) => app.bench(common.config(vec![])?, &command, out).await,
         Command::Log(command) => app.log(common.config(vec![])?, &command, out).await,
         Command::Token(command) => command.run(common, out),
     }

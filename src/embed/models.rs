@@ -66,7 +66,7 @@ pub struct Models {
     arms: Vec<Arc<dyn Embed>>,
     specs: Vec<Option<ModelSpec>>,
     worker: Worker,
-    vectors: Arc<VectorCache>,
+    vectors: VectorCache,
 }
 
 /// Counters of the models.
@@ -111,8 +111,7 @@ impl Models {
     /// Models out of encoders that are already there. None at all is a node that routes by names.
     pub fn from_arms(arms: Vec<Arc<dyn Embed>>, worker: &WorkerConfig, vector_cache_bytes: u64) -> Result<Self, EmbedError> {
         let specs = vec![None; arms.len()];
-        let vectors = Arc::new(VectorCache::new(vector_cache_bytes));
-        Ok(Self { arms, specs, worker: Worker::start(worker, Some(vectors.clone()))?, vectors })
+        Ok(Self { arms, specs, worker: Worker::start(worker)?, vectors: VectorCache::new(vector_cache_bytes) })
     }
 
     /// Every arm.
@@ -123,6 +122,11 @@ impl Models {
     /// What an arm is.
     pub fn info(&self, arm: ArmId) -> Option<&ModelInfo> {
         self.arms.get(arm.0).map(|m| m.info())
+    }
+
+    /// The encoder of an arm, for measuring it by itself.
+    pub fn encoder(&self, arm: ArmId) -> Option<Arc<dyn Embed>> {
+        self.arms.get(arm.0).cloned()
     }
 
     /// The catalogue's entry of an arm, when it was loaded from the catalogue.
@@ -165,10 +169,7 @@ impl Models {
             let mut fresh = fresh.into_iter();
             for (text, slot) in texts.iter().zip(&mut found).filter(|(_, f)| f.is_none()) {
                 *slot = fresh.next();
-                // the worker keeps what it computed for a query; what was in flight for a registration is kept here
-                if let (WorkClass::Query, Some(e)) = (class, slot.as_ref())
-                    && self.vectors.peek(fingerprint, text).is_none()
-                {
+                if let (WorkClass::Query, Some(e)) = (class, slot.as_ref()) {
                     self.vectors.put(fingerprint, text, e);
                 }
             }
