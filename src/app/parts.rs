@@ -11,7 +11,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, IndexConfig, Source};
 use crate::dispatch::service::Dispatcher;
 use crate::embed::fetch::{FetchConfig, Progress};
-use crate::embed::models::{Models, ModelsConfig};
+use crate::embed::models::{Models, ModelsConfig, Precision};
 use crate::embed::worker::WorkerConfig;
 use crate::error::Error;
 use crate::index::StackConfig;
@@ -61,14 +61,13 @@ pub fn models_config(config: &Config) -> ModelsConfig {
         maven: m.sources.contains(&Source::Maven),
         ..FetchConfig::default()
     };
-    let shipped = ModelsConfig::default();
     ModelsConfig {
         names: [m.zh.clone(), m.en.clone()].into_iter().flatten().collect(),
-        dir: m.cache.clone().unwrap_or(shipped.dir.clone()),
+        dir: m.cache.clone().unwrap_or_else(|| ModelsConfig::default().dir),
         fetch: Some(fetch),
         worker: WorkerConfig { threads: m.workers, query_slots: m.queue, ingest_slots: m.queue, ..WorkerConfig::default() },
         vector_cache_bytes: m.query_cache_bytes,
-        ..shipped
+        precision: if m.f32 { Precision::Fp32 } else { Precision::Int8 },
     }
 }
 

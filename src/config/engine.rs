@@ -51,6 +51,8 @@ pub struct ModelsConfig {
     pub queue: usize,
     /// Memory for vectors of queries seen before, bytes.
     pub query_cache_bytes: u64,
+    /// Whether the reference in 32-bit floats computes the vectors instead of the quicker 8-bit encoder.
+    pub f32: bool,
 }
 
 impl ModelsConfig {
@@ -75,6 +77,7 @@ impl ModelsConfig {
             workers: r.int("workers", 0, 0..=1024),
             queue: r.int("queue", 1024, 1..=1_000_000),
             query_cache_bytes: r.bytes("query_cache_bytes", "64 MiB", 0..=1 << 40),
+            f32: r.word("precision", "int8", &["int8", "f32"]) == "f32",
         }
     }
 }
