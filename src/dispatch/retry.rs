@@ -76,9 +76,10 @@ pub fn plan(policy: &Retry, failure: &Failure, roll: f64) -> Next {
         Class::Final | Class::Wait => return Next::Failed,
         Class::Retry => {}
     }
-    let unsafe_twice = failure.cause == Cause::Timeout && failure.may_have_run && !failure.idempotent;
-    if unsafe_twice {
-        return Next::Dead(DeadTag::ProcessingTimeout);
+    // the request had left and nothing says that it was not carried out: a limit that passed, or a connection that broke before the whole answer was here
+    let unclear = matches!(failure.cause, Cause::Timeout | Cause::Broken);
+    if unclear && failure.may_have_run && !failure.idempotent {
+        return Next::Dead(if failure.cause == Cause::Timeout { DeadTag::ProcessingTimeout } else { DeadTag::RetriesExhausted });
     }
     if failure.attempts >= policy.max_attempts {
         return Next::Dead(DeadTag::RetriesExhausted);
@@ -141,6 +142,11 @@ mod tests {
         let ran = Failure { may_have_run: true, ..failure(Cause::Timeout, 1) };
         assert_eq!(plan(&p, &ran, 0.5), Next::Dead(DeadTag::ProcessingTimeout));
         assert!(matches!(plan(&p, &Failure { idempotent: true, ..ran }, 0.5), Next::Retry { .. }));
+        // a connection that broke after the request had left
+        let broken = Failure { cause: Cause::Broken, ..ran };
+        assert_eq!(plan(&p, &broken, 0.5), Next::Dead(DeadTag::RetriesExhausted));
+        assert!(matches!(plan(&p, &Failure { idempotent: true, ..broken }, 0.5), Next::Retry { .. }));
+        assert!(matches!(plan(&p, &Failure { may_have_run: true, ..failure(Cause::Connect, 1) }, 0.5), Next::Retry { .. }), "it never left");
         assert!(matches!(plan(&p, &failure(Cause::Timeout, 1), 0.5), Next::Retry { .. }), "never accepted: safe");
     }
 

@@ -204,7 +204,9 @@ pub fn named(view: &View, query: &Query, text: &str, visible: &Visible, gate: &m
     if let Some(target) = query.target.as_ref().filter(|_| text.is_empty()) {
         // a target alone: what it can do, if that is one thing
         let slots = view.catalog.agent(target).map(|a| a.slots.to_vec()).unwrap_or_default();
-        return slots.into_iter().filter(|s| gate.admits(*s)).take(BY_NAME).map(|s| (s, Named::Exact)).collect();
+        // who may not see the agent gets what it gets for one that isn't there, before anything is asked of the gate
+        let seen = |slot: &u32| view.cap(*slot).is_some_and(|c| visible.contains(c.class));
+        return slots.into_iter().filter(seen).filter(|s| gate.admits(*s)).take(BY_NAME).map(|s| (s, Named::Exact)).collect();
     }
     for hit in view.names.find_in_text(text, visible, &view.words).into_iter().filter(|h| h.counts()) {
         let named = if hit.whole { Named::Exact } else { Named::InText };

@@ -120,7 +120,8 @@ impl Engine {
             cause,
             attempts: poison::attempts(&o.head),
             retry_after,
-            may_have_run: o.head.accepted_ms.is_some() || (pushed && o.head.delivered_ms.is_some()),
+            // a call that broke had left: connecting fails under a name of its own
+            may_have_run: o.head.accepted_ms.is_some() || (pushed && (o.head.delivered_ms.is_some() || cause == Cause::Broken)),
             idempotent: o.target.as_ref().is_some_and(|t| t.idempotent),
             p50,
             left: ms(o.head.expires_ms - now_ms),
