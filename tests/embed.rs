@@ -242,7 +242,7 @@ fn figures() {
     // PEERS.md E6: texts at once are not slower than one after another
     let model = reference("bge-small-zh-v1.5");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let worker = Worker::start(&WorkerConfig::default()).unwrap();
+    let worker = Worker::start(&WorkerConfig::default(), None).unwrap();
     let texts: Vec<Arc<str>> = (0..32).map(|i| Arc::from(format!("帮我查一下第{i}号订单的物流到哪里了"))).collect();
     let run = |parallel: bool| {
         let begin = clock.instant();

@@ -66,7 +66,7 @@ pub struct Models {
     arms: Vec<Arc<dyn Embed>>,
     specs: Vec<Option<ModelSpec>>,
     worker: Worker,
-    vectors: VectorCache,
+    vectors: Arc<VectorCache>,
 }
 
 /// Counters of the models.
@@ -111,7 +111,8 @@ impl Models {
     /// Models out of encoders that are already there. None at all is a node that routes by names.
     pub fn from_arms(arms: Vec<Arc<dyn Embed>>, worker: &WorkerConfig, vector_cache_bytes: u64) -> Result<Self, EmbedError> {
         let specs = vec![None; arms.len()];
-        Ok(Self { arms, specs, worker: Worker::start(worker)?, vectors: VectorCache::new(vector_cache_bytes) })
+        let vectors = Arc::new(VectorCache::new(vector_cache_bytes));
+        Ok(Self { arms, specs, worker: Worker::start(worker, Some(vectors.clone()))?, vectors })
     }
 
     /// Every arm.
@@ -169,7 +170,10 @@ impl Models {
             let mut fresh = fresh.into_iter();
             for (text, slot) in texts.iter().zip(&mut found).filter(|(_, f)| f.is_none()) {
                 *slot = fresh.next();
-                if let (WorkClass::Query, Some(e)) = (class, slot.as_ref()) {
+                // the worker keeps what it computed for a query; what was in flight for a registration is kept here
+                if let (WorkClass::Query, Some(e)) = (class, slot.as_ref())
+                    && self.vectors.peek(fingerprint, text).is_none()
+                {
                     self.vectors.put(fingerprint, text, e);
                 }
             }

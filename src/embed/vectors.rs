@@ -53,6 +53,11 @@ impl VectorCache {
         found
     }
 
+    /// The vector of a text, if it is there; not counted.
+    pub fn peek(&self, fingerprint: &Arc<str>, text: &Arc<str>) -> Option<Embedding> {
+        self.entries.as_ref()?.get(&(fingerprint.clone(), text.clone()))
+    }
+
     /// Keeps a vector.
     pub fn put(&self, fingerprint: &Arc<str>, text: &Arc<str>, embedding: &Embedding) {
         if let Some(entries) = &self.entries {

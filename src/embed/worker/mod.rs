@@ -11,6 +11,7 @@ mod queue;
 
 pub use queue::WorkClass;
 
+use super::vectors::VectorCache;
 use super::{Embed, EmbedError, Embedding};
 use crate::clock::{Clock, SystemClock};
 use parking_lot::{Condvar, Mutex};
@@ -101,6 +102,8 @@ struct Shared {
     counters: Counters,
     threads: usize,
     max_batch: usize,
+    /// Where vectors of queries are kept. They are put there before their text leaves the queue, so that a text in flight is found in one of both.
+    keep: Option<Arc<VectorCache>>,
 }
 
 /// Inference threads and their queue. Dropped, it stops.
@@ -113,7 +116,7 @@ pub struct Worker {
 
 impl Worker {
     /// Starts the threads. Fails only when the system has no thread left.
-    pub fn start(config: &WorkerConfig) -> Result<Self, EmbedError> {
+    pub fn start(config: &WorkerConfig, keep: Option<Arc<VectorCache>>) -> Result<Self, EmbedError> {
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -124,6 +127,7 @@ impl Worker {
             counters: Counters::default(),
             threads,
             max_batch: config.max_batch.max(1),
+            keep,
         });
         let slots = |n: usize| Arc::new(Semaphore::new(n.clamp(1, Semaphore::MAX_PERMITS)));
         let worker = Self {
@@ -226,6 +230,14 @@ impl Worker {
             if state.stopped {
                 return Err(EmbedError::Stopped);
             }
+            // it may have been computed since the caller looked
+            let known = self.shared.keep.as_ref().filter(|_| class == WorkClass::Query);
+            if let Some(vector) = known.and_then(|keep| keep.peek(&model.info().fingerprint, &text)) {
+                drop(state);
+                add(&self.shared.counters.joined, 1);
+                deliver(Waiter { reply, slot: Some(slot) }, Ok(vector));
+                return Ok(receiver);
+            }
             state.queue.push(model, text, class, Waiter { reply, slot: Some(slot) })
         };
         if joined {
@@ -291,7 +303,10 @@ impl Shared {
         let texts: Vec<&str> = batch.texts.iter().map(|(_, t)| &**t).collect();
         match self.call(&*batch.model, &texts) {
             Ok(vectors) => {
-                for ((id, _), v) in batch.texts.iter().zip(vectors) {
+                for ((id, text), v) in batch.texts.iter().zip(vectors) {
+                    if let Some(keep) = self.keep.as_ref().filter(|_| batch.class == WorkClass::Query) {
+                        keep.put(&batch.model.info().fingerprint, text, &v);
+                    }
                     self.finish(*id, &Ok(v));
                 }
             }

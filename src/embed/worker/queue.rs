@@ -29,6 +29,8 @@ pub struct Waiter {
 pub struct Batch {
     /// The model.
     pub model: Arc<dyn Embed>,
+    /// What the texts are for.
+    pub class: WorkClass,
     /// Ids to hand back to [`Queue::finish`], with their texts.
     pub texts: Vec<(u64, Arc<str>)>,
 }
@@ -116,7 +118,7 @@ impl Queue {
                 let Some(task) = self.tasks.get_mut(&id) else { break };
                 task.running = true;
                 self.queued -= 1;
-                let batch = batch.get_or_insert_with(|| Batch { model: task.model.clone(), texts: Vec::new() });
+                let batch = batch.get_or_insert_with(|| Batch { model: task.model.clone(), class, texts: Vec::new() });
                 batch.texts.push((id, task.text.clone()));
             }
             if batch.is_some() {

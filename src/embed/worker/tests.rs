@@ -33,12 +33,12 @@ async fn until(what: impl Fn() -> bool) {
 
 fn one_thread(slots: usize) -> Worker {
     let config = WorkerConfig { threads: 1, query_slots: slots, ingest_slots: slots, max_batch: 1, ..WorkerConfig::default() };
-    Worker::start(&config).unwrap()
+    Worker::start(&config, None).unwrap()
 }
 
 #[tokio::test]
 async fn answers_come_in_order_and_equal_texts_are_computed_once() {
-    let worker = Worker::start(&WorkerConfig::default()).unwrap();
+    let worker = Worker::start(&WorkerConfig::default(), None).unwrap();
     let (fake, model) = gated();
     let calls = join_all((0..50).map(|_| worker.embed(&model, text("the same"), WorkClass::Query)));
     let opener = async {
@@ -107,7 +107,7 @@ async fn who_left_is_not_computed() {
 
 #[tokio::test]
 async fn a_panic_is_an_error_of_that_text_only() {
-    let worker = Worker::start(&WorkerConfig { threads: 1, max_batch: 8, ..WorkerConfig::default() }).unwrap();
+    let worker = Worker::start(&WorkerConfig { threads: 1, max_batch: 8, ..WorkerConfig::default() }, None).unwrap();
     let (fake, model) = gated();
     let mut first = Box::pin(worker.embed(&model, text("holds the thread"), WorkClass::Query));
     assert!(first.as_mut().now_or_never().is_none());
@@ -175,7 +175,7 @@ impl Embed for Threads {
 /// PEERS.md E6: single texts at once must not fight over cores. Each inference thread is a pool of its own; the time is in `figures` of tests/embed.rs.
 #[tokio::test]
 async fn an_inference_thread_uses_one_core() {
-    let worker = Worker::start(&WorkerConfig { threads: 3, ..WorkerConfig::default() }).unwrap();
+    let worker = Worker::start(&WorkerConfig { threads: 3, ..WorkerConfig::default() }, None).unwrap();
     let threads = Arc::new(Threads(Fake::new("m", Lang::En, 8), parking_lot::Mutex::default()));
     let model: Arc<dyn Embed> = threads.clone();
     worker.embed(&model, texts("t", 16), WorkClass::Query).await.unwrap();
