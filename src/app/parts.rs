@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::index::StackConfig;
 use crate::index::dense::{DenseConfig, GraphConfig};
 use crate::index::keyword::LexConfig;
-use crate::ingest::{self, Boot, Ingest, IngestConfig, Loaded};
+use crate::ingest::{self, Boot, Ingest, IngestConfig, Loaded, Quota};
 use crate::route::prepare::Limits;
 use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
 use crate::store::{Durability, Store};
@@ -113,6 +113,7 @@ impl Parts {
             },
             words: LexConfig { stack: stack(&config.index), ..LexConfig::default() },
             config: IngestConfig {
+                quota: Quota { agents: config.registry.agents_per_owner, per_minute: config.registry.registrations_per_minute },
                 probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX),
                 outbound: delivery::policy(&config.outbound),
                 ..IngestConfig::default()

@@ -181,6 +181,24 @@ impl LiveConfig {
     }
 }
 
+/// `[registry]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegistryConfig {
+    /// Most agents of one owner with a token of its own; 0 = no limit.
+    pub agents_per_owner: usize,
+    /// Most changing registrations of one such owner in a minute; 0 = no limit.
+    pub registrations_per_minute: usize,
+}
+
+impl RegistryConfig {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        Self {
+            agents_per_owner: r.int("agents_per_owner", 1000, 0..=10_000_000),
+            registrations_per_minute: r.int("registrations_per_minute", 600, 0..=10_000_000),
+        }
+    }
+}
+
 /// `[telemetry]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Telemetry {

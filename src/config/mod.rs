@@ -17,7 +17,7 @@ pub mod server;
 
 pub use auth::{Auth, Token};
 pub use delivery::{Dispatch, Outbound};
-pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, Schemas, Source, Telemetry};
+pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry};
 pub use reader::Key;
 pub use server::{Limits, Server};
 
@@ -48,6 +48,8 @@ pub struct Config {
     pub policy: Policy,
     /// What is kept of decisions.
     pub decision_log: DecisionLog,
+    /// What one owner may register.
+    pub registry: RegistryConfig,
     /// Load and health of agents.
     pub live: LiveConfig,
     /// Delivery of messages.
@@ -119,6 +121,7 @@ fn read(table: &toml::Table, overrides: &[Override]) -> Outcome {
         index: r.section("index", IndexConfig::read),
         policy: r.section("policy", policy::read),
         decision_log: r.section("decision_log", DecisionLog::read),
+        registry: r.section("registry", RegistryConfig::read),
         live: r.section("live", LiveConfig::read),
         dispatch: r.section("dispatch", Dispatch::read),
         outbound: r.section("outbound", Outbound::read),

@@ -12,6 +12,7 @@ pub mod files;
 mod lint;
 mod load;
 mod probe;
+mod quota;
 mod register;
 mod registry;
 pub mod texts;
@@ -22,6 +23,7 @@ pub use boot::{Boot, start};
 pub use engine::{ArmWriter, Engine};
 pub use load::Loaded;
 pub use probe::{Probe, ProbeRound};
+pub use quota::Quota;
 pub use register::Batch;
 pub use vectors::ByText;
 
@@ -52,8 +54,8 @@ pub struct IngestConfig {
     pub lenient_schemas: bool,
     /// Whether the registration lint runs.
     pub lint: bool,
-    /// Most agents one owner may register; 0 = no limit.
-    pub agents_per_owner: usize,
+    /// What one owner may register.
+    pub quota: Quota,
     /// Failed probes in a row that make an agent unreachable.
     pub probe_failures: u32,
     /// What may be called: an address that may not is refused at registration (and again at every connection).
@@ -66,7 +68,7 @@ impl Default for IngestConfig {
             rules: Rules::default(),
             lenient_schemas: false,
             lint: true,
-            agents_per_owner: 0,
+            quota: Quota::default(),
             probe_failures: crate::live::PROBE_FAILURES,
             outbound: OutboundPolicy::default(),
         }
@@ -83,6 +85,7 @@ pub struct Ingest {
     pub(crate) engine: tokio::sync::Mutex<Engine>,
     pub(crate) live: Arc<Mutex<LiveTable>>,
     pub(crate) events: broadcast::Sender<RegistryEvent>,
+    pub(crate) pace: quota::Pace,
     pub(crate) config: IngestConfig,
 }
 
@@ -107,6 +110,7 @@ impl Ingest {
             engine: tokio::sync::Mutex::new(engine),
             live,
             events: broadcast::channel(EVENTS).0,
+            pace: quota::Pace::default(),
             config,
         }
     }

@@ -2,18 +2,18 @@
 
 use super::engine::pieces_of;
 use super::vectors::{ByText, vectors};
-use super::{Ingest, lint};
-use crate::catalog::{CapEntry, Delta, check_schemas};
+use super::{Ingest, Quota, lint};
+use crate::catalog::{CapEntry, Catalog, Delta, check_schemas};
 use crate::embed::models::ArmId;
 use crate::embed::worker::WorkClass;
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::store::Registration;
 use crate::types::fault::Fault;
 use crate::types::hash::ContentHash;
 use crate::types::manifest::Manifest;
 use crate::types::manifest_check::{self, Checked};
 use crate::types::request::Registered;
-use crate::types::{AgentKey, Principal};
+use crate::types::{AgentKey, Grant, Principal};
 use futures::StreamExt;
 use serde_json::Value;
 use std::sync::Arc;
@@ -54,10 +54,14 @@ impl Ingest {
             warnings.extend(self.advice(who, &manifest));
             return Ok(self.receipt(&same.entry.key, same.entry.generation, &hash, false, &manifest, 0, warnings));
         }
-        self.within_quota(who, &key)?;
+        let (quota, owner) = (self.quota_of(who), Self::owner(who));
+        Self::within_quota(quota, &self.views.load().catalog, owner, &key)?;
+        self.pace.take(quota, owner, self.clock.now_ms())?;
         let (by_arm, embedded) = self.vectors_of(std::slice::from_ref(&manifest), WorkClass::Ingest).await?;
         let generation = {
             let mut engine = self.engine.lock().await;
+            // again, now that nobody else registers
+            Self::within_quota(quota, &engine.catalog, owner, &key)?;
             let now = self.clock.now_ms();
             let (_, registered) = self.store.register(manifest.clone(), Self::owner(who), false, now).await?;
             let delta = engine.catalog.register(&registered, &self.schemas);
@@ -188,18 +192,20 @@ impl Ingest {
         if faults.is_empty() { Ok(()) } else { Err(Error::invalid(faults)) }
     }
 
-    fn within_quota(&self, who: &Principal, key: &AgentKey) -> Result<(), Error> {
-        let most = self.config.agents_per_owner;
-        if most == 0 {
+    /// The limits of who registers. The local principal has none: it is the operator.
+    fn quota_of(&self, who: &Principal) -> Quota {
+        match who.namespaces {
+            Grant::All => Quota::default(),
+            Grant::Only(_) => self.config.quota,
+        }
+    }
+
+    /// Whether `owner` may register `key` beside what it has.
+    fn within_quota(quota: Quota, catalog: &Catalog, owner: &str, key: &AgentKey) -> Result<(), Error> {
+        if quota.agents == 0 || catalog.agent(key).is_some() {
             return Ok(());
         }
-        let view = self.views.load();
-        let owner = Self::owner(who);
-        let have = view.catalog.agents().filter(|a| *a.entry.owner == *owner).count();
-        if have < most || view.catalog.agent(key).is_some() {
-            return Ok(());
-        }
-        Err(Error::new(Code::Conflict, format!("{owner} has {have} agents, the most that one owner may register; deregister some first")))
+        quota.admits(owner, catalog.agents().filter(|a| *a.entry.owner == *owner).count())
     }
 
     fn advice(&self, who: &Principal, manifest: &Manifest) -> Vec<Fault> {

@@ -9,7 +9,7 @@ use agent_reach::embed::{Embed, testing};
 use agent_reach::error::Error;
 use agent_reach::index::dense::DenseConfig;
 use agent_reach::index::keyword::LexConfig;
-use agent_reach::ingest::{self, Boot, Ingest, IngestConfig};
+use agent_reach::ingest::{self, Boot, Ingest, IngestConfig, Quota};
 use agent_reach::route::resolver::{Resolved, Resolver, ResolverConfig};
 use agent_reach::store::{Durability, Store};
 use agent_reach::types::policy::Policy;
@@ -69,7 +69,7 @@ async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, f
         policy,
         dense: DenseConfig::default(),
         words: LexConfig::default(),
-        config: IngestConfig::default(),
+        config: IngestConfig { quota: Quota { agents: 40, per_minute: 100 }, ..IngestConfig::default() },
     };
     let (views, ingest) = ingest::start(boot).await.unwrap();
     let loaded = ingest.load().await.unwrap();

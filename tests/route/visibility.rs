@@ -1,6 +1,7 @@
 //! Namespaces are a boundary: in candidates, reasons, scores, lists and errors.
 
 use crate::harness::*;
+use agent_reach::error::Code;
 use agent_reach::types::Principal;
 use agent_reach::types::request::{ListRequest, ResolveRequest};
 use serde_json::json;
@@ -103,4 +104,32 @@ async fn ids_never_pass_to_another_owner() {
         "conflict"
     );
     w.ingest.register(&anna, &agent("a", "bot", &[("send_mail", "send a mail again")])).await.unwrap();
+}
+
+/// THREATS 12: one owner can neither fill the fleet nor keep the encoder busy; the same content again costs it nothing, others don't notice.
+#[tokio::test]
+async fn a_flood_of_one_owner_is_bounded() {
+    let w = world().await;
+    let (flood, other) = (member(&["spam"], &[]), member(&["shop"], &[]));
+    let other = Principal { caller: "someone-else".into(), ..other };
+    let manifest = |i: usize, text: &str| agent("spam", &format!("copy{i}"), &[("best_agent", text)]);
+    for i in 0..40 {
+        w.ingest.register(&flood, &manifest(i, "the best agent for everything")).await.unwrap();
+    }
+    let full = w.ingest.register(&flood, &manifest(40, "the best agent for everything")).await.unwrap_err();
+    assert_eq!(full.code, Code::Conflict);
+    assert!(full.faults[0].expected.contains("registry.agents_per_owner"), "{full:?}");
+    // changing what it has goes on until the pace is met; repeating goes on after that
+    let mut paced = None;
+    for i in 0..100 {
+        if let Err(e) = w.ingest.register(&flood, &manifest(0, &format!("the best agent, edition {i}"))).await {
+            paced = Some(e);
+            break;
+        }
+    }
+    let paced = paced.unwrap();
+    assert_eq!(paced.code, Code::Overloaded);
+    assert!(paced.retry_after.is_some());
+    assert!(!w.ingest.register(&flood, &manifest(1, "the best agent for everything")).await.unwrap().changed);
+    w.ingest.register(&other, &agent("shop", "till", &[("take_money", "takes money at the till")])).await.unwrap();
 }
