@@ -10,7 +10,7 @@ use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
 use crate::index::names::{NameDoc, NameIndex};
 use crate::ingest::texts::{self, Piece};
 use crate::ingest::vectors::ByText;
-use crate::view::{Arm, Background, View, Views};
+use crate::view::{Arm, Background, Ceilings, View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,16 +21,17 @@ pub struct ArmWriter {
     index: DenseIndex,
     background: Arc<Background>,
     hubs: imbl::HashMap<u32, f32>,
+    ceilings: Ceilings,
 }
 
 impl ArmWriter {
     /// An empty arm.
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
         let index = DenseIndex::with_anchors(model.dim, config, background.anchors());
-        Self { index, model, background, hubs: imbl::HashMap::new() }
+        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings: Ceilings::default() }
     }
 
-    fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>) {
+    fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>, catalog: &Catalog) {
         for slot in removed {
             self.hubs.remove(slot);
         }
@@ -43,7 +44,26 @@ impl ArmWriter {
                 .collect();
             self.hubs.insert(doc.slot, self.background.hub(&texts));
         }
+        self.ceil(removed, &added, catalog);
         self.index.apply(removed, added);
+    }
+
+    /// Keeps the ceilings true: first without what goes, then with what comes.
+    fn ceil(&mut self, removed: &[u32], added: &[DenseDoc], catalog: &Catalog) {
+        let requests = &self.background.requests;
+        if !removed.is_empty() {
+            let dense = self.index.snapshot();
+            for slot in removed {
+                self.ceilings.remove(*slot, requests, |class| {
+                    let kept = catalog.capabilities().filter(move |c| class.is_none_or(|class| c.class == class)).map(|c| c.slot);
+                    kept.map(|slot| (slot, dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| v).collect()))
+                });
+            }
+        }
+        for doc in added {
+            let texts: Vec<&[f32]> = doc.vectors.iter().filter(|(role, _)| role.is_scanned()).map(|(_, v)| &**v).collect();
+            self.ceilings.add(doc.class, doc.slot, requests, &texts);
+        }
     }
 }
 
@@ -86,13 +106,13 @@ impl Engine {
             Some(by_arm) => {
                 for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
                     let docs = delta.added.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect();
-                    arm.apply(&delta.removed, docs);
+                    arm.apply(&delta.removed, docs, &self.catalog);
                 }
             }
             None => {
                 self.pending.extend(delta.added.iter().map(|c| c.slot));
                 for arm in &mut self.arms {
-                    arm.apply(&delta.removed, Vec::new());
+                    arm.apply(&delta.removed, Vec::new(), &self.catalog);
                 }
             }
         }
@@ -124,7 +144,7 @@ impl Engine {
         let caps: Vec<Arc<CapEntry>> =
             slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
         for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
-            arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect());
+            arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect(), &self.catalog);
         }
         for slot in slots {
             self.pending.remove(slot);
@@ -144,7 +164,13 @@ impl Engine {
         let arms: Vec<Arm> = self
             .arms
             .iter()
-            .map(|a| Arm { model: a.model.clone(), dense: a.index.snapshot(), background: a.background.clone(), hubs: a.hubs.clone() })
+            .map(|a| Arm {
+                model: a.model.clone(),
+                dense: a.index.snapshot(),
+                background: a.background.clone(),
+                hubs: a.hubs.clone(),
+                ceilings: a.ceilings.clone(),
+            })
             .collect();
         let (catalog, words, names, pending) = (self.catalog.clone(), self.words.snapshot(), self.names.snapshot(), self.pending.len());
         self.views.update(|old| View {

@@ -49,6 +49,9 @@ const OF_TOP: &[&str] = &[
 /// Places of [`OF_TOP`] in a row.
 static PLACES: LazyLock<Vec<Option<usize>>> = LazyLock::new(|| OF_TOP.iter().map(|n| features::index(n)).collect());
 
+/// Probability of the best candidate from which on it is no question whether anybody fits.
+const SURE: f32 = 0.65;
+
 /// Names of the features of a confidence, in order.
 pub const NAMES: &[&str] = &[
     "pool_mean",
@@ -87,6 +90,8 @@ pub const NAMES: &[&str] = &[
     "entropy",
     "talk",
     "fleet_z",
+    "over_ceiling",
+    "best_over_talk",
 ];
 
 /// Both heads, the models they were fitted for, and the operating point.
@@ -133,7 +138,7 @@ pub fn covers(view: &View, recall: &Recall) -> bool {
 pub struct Confidence {
     /// The best candidate is right, 0..=1.
     pub right: f32,
-    /// Some candidate is right, 0..=1; never under `right`.
+    /// Anybody here can do it, 0..=1, where requests in and out of scope are equally common; not under `right` where that is at least [`SURE`].
     pub in_scope: f32,
     /// What they were computed from, in the order of [`NAMES`].
     pub features: Vec<f32>,
@@ -165,7 +170,22 @@ pub fn features(
     let share = |i: usize| p.get(i).copied().unwrap_or(0.0);
     let lead = if scores.len() > 1 { (scores[0] - scores[1]).clamp(0.0, 12.0) } else { 12.0 };
     let entropy: f32 = p.iter().filter(|p| **p > 1e-9).map(|p| -p * p.ln()).sum();
-    let best_arm = recall.arms.iter().find(|a| !a.cross).or(recall.arms.first());
+    let best_arm =
+        recall.arms.iter().position(|a| a.lead).or_else(|| recall.arms.iter().position(|a| !a.cross)).or(recall.arms.first().map(|_| 0));
+    // the best of all candidates, in whatever order they stand
+    let (over_ceiling, best_over_talk) =
+        best_arm.and_then(|at| recall.arms.get(at).map(|used| (at, used))).map_or((0.0, 0.0), |(at, used)| {
+            let Some(arm) = view.arms.get(used.arm) else { return (0.0, 0.0) };
+            let best = recall.found.iter().filter_map(|f| f.dense.get(at).copied().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max);
+            if best == f32::MIN {
+                return (-8.0, -8.0);
+            }
+            (
+                ((best - used.ceiling) / arm.background.spread).clamp(-8.0, 8.0),
+                ((best - used.talk) / arm.background.spread).clamp(-8.0, 8.0),
+            )
+        });
+    let best_arm = best_arm.and_then(|at| recall.arms.get(at));
     let (talk, fleet_z) = best_arm.and_then(|used| view.arms.get(used.arm).map(|arm| (used, arm))).map_or((0.0, 0.0), |(used, arm)| {
         let dense = order
             .first()
@@ -175,7 +195,7 @@ pub fn features(
         let z = if used.fleet.1 > 1e-4 { (dense - used.fleet.0) / used.fleet.1 } else { 0.0 };
         (((dense - used.talk) / arm.background.spread).clamp(-8.0, 8.0), z.clamp(-4.0, 12.0))
     });
-    out.extend([scores[0].clamp(-30.0, 30.0), lead, share(0), share(1), share(2), entropy, talk, fleet_z]);
+    out.extend([scores[0].clamp(-30.0, 30.0), lead, share(0), share(1), share(2), entropy, talk, fleet_z, over_ceiling, best_over_talk]);
     out
 }
 
@@ -183,7 +203,8 @@ pub fn features(
 pub fn of(features: Vec<f32>) -> Confidence {
     let Some(c) = SHIPPED.as_ref() else { return Confidence { features, ..Confidence::default() } };
     let right = sigmoid(c.right.score(&features));
-    let in_scope = sigmoid(c.in_scope.score(&features)).max(right);
+    let scope = sigmoid(c.in_scope.score(&features));
+    let in_scope = if right >= SURE { scope.max(right) } else { scope };
     Confidence { right, in_scope, features }
 }
 

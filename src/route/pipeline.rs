@@ -12,6 +12,7 @@ use crate::route::filter::Gate;
 use crate::route::recall::{self, Recall};
 use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
 use crate::route::{features, fusion, state};
+use crate::types::AgentKey;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
 use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
 use crate::types::score::Probability;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 const SHOWN_DROPPED: usize = 5;
 /// A clause counts as a request of its own when its best candidate is right with at least this probability.
 const CLAUSE_SURE: f32 = 0.35;
+/// A clause asks for what the whole text is most like when that is behind the clause's own best by no more than this, in logits.
+const CLAUSE_SAME: f32 = -1.5;
 
 /// One text of a query, recalled and scored.
 struct Scored {
@@ -91,7 +94,6 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
             shared = shared.max(view.history.after(tenant, previous, &history_key, query.at_ms));
         }
     }
-    let best = found.dense.iter().flatten().map(|e| e.dense).fold(f32::MIN, f32::max);
     Some(Item {
         agent: key.clone(),
         agent_version: cap.agent.manifest.agent_version.clone(),
@@ -101,7 +103,7 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
         fused: scored.fused.get(at).copied().unwrap_or(0.0),
         similarity,
         named: found.named,
-        cosine: (best > f32::MIN).then_some(best),
+        cosine: scored.recall.cosine(found),
         bm25: found.words.bm25,
         cross_language: found.cross_language,
         live: state::terms(view, cap),
@@ -213,32 +215,52 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     list
 }
 
-/// Two requests in one text: the best of each clause comes first, and the answer is a suggestion that names them.
+/// Two requests in one text: the best of each clause stands in front, and the answer is a suggestion that names them.
+///
+/// A clause is a request of its own only where it is surely about something else: its best candidate is likely right for it, and what the whole text
+/// is most like is not ("book a table and ask for a window seat" stays one request). What the whole text is most like stays first, unless no clause
+/// asks for it and one of them is surer.
 fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible, gate: &mut Gate<'_>, list: &mut Shortlist) {
-    let mut wanted: Vec<(u32, Arc<str>, f32)> = Vec::new();
+    let Some(whole) = list.items.first().map(|i| i.folded.clone()) else { return };
+    let mut wanted: Vec<(Arc<str>, f32)> = Vec::new();
+    // who can do which of them: agents with the same name for something else don't come along
+    let mut able: Vec<(AgentKey, Arc<str>)> = Vec::new();
     for clause in clauses {
         let scored = score(view, query, &clause.text, &clause.vectors, None, visible, gate);
-        let Some(first) = scored.order.first() else { continue };
-        let slot = scored.recall.found[*first].slot;
-        let Some(cap) = view.cap(slot) else { continue };
-        if scored.confidence.right >= CLAUSE_SURE && !wanted.iter().any(|(_, folded, _)| folded == cap.folded()) {
-            wanted.push((slot, cap.folded().clone(), scored.confidence.right));
-            let known = list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded());
-            if !known {
-                list.items.extend(item(view, query, gate, &scored, *first, scored.confidence.right));
-            }
+        let folded = |at: usize| scored.recall.found.get(at).and_then(|f| view.cap(f.slot)).map(|c| c.folded());
+        let Some(first) = scored.order.first().copied() else { continue };
+        let best = scored.fused.get(first).copied().unwrap_or(f32::MIN);
+        let same = scored.order.iter().find(|at| folded(**at).is_some_and(|f| *f == whole));
+        let at = same.copied().filter(|at| scored.fused.get(*at).is_some_and(|s| s - best >= CLAUSE_SAME)).unwrap_or(first);
+        let Some(cap) = scored.recall.found.get(at).and_then(|f| view.cap(f.slot)) else { continue };
+        if scored.confidence.right < CLAUSE_SURE || wanted.iter().any(|(folded, _)| folded == cap.folded()) {
+            continue;
+        }
+        wanted.push((cap.folded().clone(), scored.confidence.right));
+        let own = scored.fused.get(at).copied().unwrap_or(f32::MIN);
+        let near = scored.order.iter().filter(|i| scored.fused.get(**i).is_some_and(|s| s - own >= CLAUSE_SAME));
+        let near = near.filter_map(|i| scored.recall.found.get(*i)).filter_map(|f| view.cap(f.slot));
+        able.extend(near.filter(|c| c.folded() == cap.folded()).map(|c| (c.agent.key.clone(), c.folded().clone())));
+        if !list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded()) {
+            list.items.extend(item(view, query, gate, &scored, at, scored.confidence.right));
         }
     }
     if wanted.len() < 2 {
         return;
     }
     list.facts.clauses = wanted.len();
-    list.facts.in_scope = wanted.iter().map(|w| w.2).fold(list.facts.in_scope, f32::max);
-    let top = list.items.iter().map(|i| i.similarity).fold(0.0, f32::max);
+    list.facts.in_scope = wanted.iter().map(|w| w.1).fold(list.facts.in_scope, f32::max);
+    let top = list.items.first().map_or(0.0, |i| i.similarity);
+    let surest = wanted.iter().map(|w| w.1).fold(0.0, f32::max);
+    let kept = wanted.iter().any(|(folded, _)| *folded == whole) || list.facts.confidence >= surest;
     for item in &mut list.items {
-        if let Some((_, _, sure)) = wanted.iter().find(|(_, folded, _)| *folded == item.folded) {
-            // ahead of what only the whole sentence resembles
-            item.similarity = item.similarity.max(*sure).max(top).min(1.0);
+        if let Some((place, (_, sure))) = wanted.iter().enumerate().find(|(_, (folded, _))| *folded == item.folded)
+            && !(kept && item.folded == whole)
+            && able.iter().any(|(agent, folded)| *agent == item.agent && *folded == item.folded)
+        {
+            // ahead of what only the whole text resembles; never equal to one another, for equals are shuffled
+            let raised = item.similarity.max(*sure).max(top).min(if kept { top } else { 1.0 });
+            item.similarity = raised * (1.0 - 1e-3 * (place + 1) as f32);
         }
     }
     list.items.sort_by(|a, b| b.similarity.total_cmp(&a.similarity));

@@ -69,12 +69,31 @@ pub struct ArmUsed {
     pub arm: usize,
     /// It does not speak the query's language.
     pub cross: bool,
+    /// It speaks the language the query leans to: plain cosines are told on its scale.
+    pub lead: bool,
     /// Mean and standard deviation of the query's cosines to the model's pool of descriptions, and the best of them.
     pub pool: (f32, f32, f32),
     /// Best cosine to the pool of talk that asks for nothing.
     pub talk: f32,
     /// Mean and standard deviation over the visible fleet.
     pub fleet: (f32, f32),
+    /// What unrelated requests reach on the visible fleet at best, on average.
+    pub ceiling: f32,
+}
+
+impl Recall {
+    /// Best cosine of a candidate, on the scale of the leading model. A candidate that only another model knows is placed by how far it stands out
+    /// from that model's pool of descriptions: cosines of two models are never compared raw. `None` where no model knows it.
+    pub fn cosine(&self, found: &Found) -> Option<f32> {
+        let known = || self.arms.iter().zip(&found.dense).filter_map(|(arm, e)| e.map(|e| (arm, e.dense)));
+        if let Some((_, cosine)) = known().find(|(arm, _)| arm.lead) {
+            return Some(cosine);
+        }
+        let (mean, std, _) = self.arms.iter().find(|a| a.lead).map_or((0.0, 0.0, 0.0), |lead| lead.pool);
+        known()
+            .map(|(arm, cosine)| if std > 0.0 { (mean + std * (cosine - arm.pool.0) / arm.pool.1).clamp(-1.0, 1.0) } else { cosine })
+            .reduce(f32::max)
+    }
 }
 
 /// What was found.
@@ -260,12 +279,18 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             }
             out.fleet = out.fleet.max(hits.background.count);
             let (pool, talk) = pool_stats(arm, &vector.vector);
-            out.arms.push(ArmUsed { arm: i, cross, pool, talk, fleet: (hits.background.mean, hits.background.std) });
+            let ceiling = arm.ceilings.mean(visible).unwrap_or(hits.background.mean);
+            out.arms.push(ArmUsed { arm: i, cross, lead: false, pool, talk, fleet: (hits.background.mean, hits.background.std), ceiling });
             used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {
                 add(*slot, &mut slots);
             }
         }
+    }
+    let leaning = Lang::leaning(text);
+    let lead = used.iter().position(|(arm, ..)| arm.model.lang == leaning).or_else(|| out.arms.iter().position(|a| !a.cross));
+    if let Some(arm) = lead.and_then(|i| out.arms.get_mut(i)) {
+        arm.lead = true;
     }
     let lex = LexQuery::new(text);
     let bound = view.words.bind(&lex, visible);

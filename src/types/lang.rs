@@ -40,6 +40,13 @@ impl Lang {
         }
     }
 
+    /// Which of the two scripts says more: about two Han characters weigh as much as a Latin word. Never `Mixed`.
+    pub fn leaning(text: &str) -> Self {
+        let han = text.chars().filter(|c| is_cjk(*c)).count();
+        let words = text.split(|c: char| !c.is_alphabetic() || is_cjk(c)).filter(|w| w.len() >= 2).count();
+        if han > 0 && han.div_ceil(2) >= words { Self::Zh } else { Self::En }
+    }
+
     /// Short name: `zh`, `en`, `mixed`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,6 +69,9 @@ mod tests {
         assert_eq!(Lang::of("帮我 review 一下这个 pull request 的代码"), Lang::Mixed);
         assert_eq!(Lang::of("日本の法令を検索"), Lang::Zh);
         assert_eq!(Lang::of(""), Lang::En);
+        assert_eq!(Lang::leaning("帮我 review 一下这个 pull request 的代码"), Lang::Zh);
+        assert_eq!(Lang::leaning("please translate 合同 for the legal team"), Lang::En);
+        assert_eq!(Lang::leaning(""), Lang::En);
         assert_eq!(Lang::of("1234 !!"), Lang::En);
     }
 }

@@ -4,9 +4,11 @@
 //! pointers and the recent delta. A decision takes one `Arc<View>` at its start and never looks anywhere else.
 //! Not here: how the parts change (`ingest`), what is made of them (`route`).
 
+mod ceiling;
 mod cell;
 mod pools;
 
+pub use ceiling::Ceilings;
 pub use cell::Views;
 pub use pools::{Background, POOLS, Pool, background};
 
@@ -34,6 +36,8 @@ pub struct Arm {
     pub background: Arc<Background>,
     /// How near each capability stands to requests of all kinds, by slot.
     pub hubs: imbl::HashMap<u32, f32>,
+    /// How near the fleet comes to requests that were not made for it.
+    pub ceilings: Ceilings,
 }
 
 /// Everything a decision reads.
