@@ -13,6 +13,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
+/// Deepest JSON that is handed on, as everywhere else.
+const MAX_DEPTH: usize = 64;
+
 /// How to read success out of a body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -55,8 +58,28 @@ pub fn read(text: &str) -> Reply {
     Reply { data: None, text: Some(Arc::from(cut)), warnings }
 }
 
+/// Whether `text` is JSON that others can read too: what is nested deeper than any reader takes is text.
 fn is_json(text: &str) -> bool {
-    serde_json::from_str::<&RawValue>(text).is_ok()
+    depth(text) <= MAX_DEPTH && serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
+/// Deepest nesting of brackets outside strings.
+fn depth(text: &str) -> usize {
+    let (mut now, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for b in text.bytes() {
+        match (in_string, b) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => {
+                now += 1;
+                deepest = deepest.max(now);
+            }
+            (false, b'}' | b']') => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// The JSON of a text: whole, fenced, or the first complete object or array.
@@ -184,6 +207,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn what_no_reader_takes_is_text() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let reply = read(&deep);
+        assert!(reply.data.is_none() && reply.text.is_some());
+        assert!(read(&format!("{}1{}", "[".repeat(60), "]".repeat(60))).data.is_some());
+    }
 
     #[test]
     fn json_is_found_in_what_models_write() {

@@ -146,7 +146,10 @@ mod tests {
         let broken = Failure { cause: Cause::Broken, ..ran };
         assert_eq!(plan(&p, &broken, 0.5), Next::Dead(DeadTag::RetriesExhausted));
         assert!(matches!(plan(&p, &Failure { idempotent: true, ..broken }, 0.5), Next::Retry { .. }));
-        assert!(matches!(plan(&p, &Failure { may_have_run: true, ..failure(Cause::Connect, 1) }, 0.5), Next::Retry { .. }), "it never left");
+        assert!(
+            matches!(plan(&p, &Failure { may_have_run: true, ..failure(Cause::Connect, 1) }, 0.5), Next::Retry { .. }),
+            "it never left"
+        );
         assert!(matches!(plan(&p, &failure(Cause::Timeout, 1), 0.5), Next::Retry { .. }), "never accepted: safe");
     }
 

@@ -128,8 +128,12 @@ pub fn shipped_point() -> OperatingPoint {
 /// its own accuracy test.
 pub fn covers(view: &View, recall: &Recall) -> bool {
     SHIPPED.as_ref().is_some_and(|c| {
-        !recall.arms.is_empty()
-            && recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).all(|a| c.models.iter().any(|m| **m == *a.model.name))
+        let known = |a: &crate::view::Arm| c.models.iter().any(|m| **m == *a.model.name);
+        if recall.arms.is_empty() {
+            // nothing was found: no model had a say, and none would have been unknown
+            return !view.arms.is_empty() && view.arms.iter().all(known);
+        }
+        recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).all(known)
     })
 }
 
@@ -199,11 +203,15 @@ pub fn features(
     out
 }
 
-/// Probabilities from the features.
-pub fn of(features: Vec<f32>) -> Confidence {
+/// Probabilities from the features. In a `small` fleet leads and shares say nothing, for there is hardly anybody to lead: the best is right at most as
+/// surely as anybody is.
+pub fn of(features: Vec<f32>, small: bool) -> Confidence {
     let Some(c) = SHIPPED.as_ref() else { return Confidence { features, ..Confidence::default() } };
     let right = sigmoid(c.right.score(&features));
     let scope = sigmoid(c.in_scope.score(&features));
+    if small {
+        return Confidence { right: right.min(scope), in_scope: scope, features };
+    }
     let in_scope = if right >= SURE { scope.max(right) } else { scope };
     Confidence { right, in_scope, features }
 }

@@ -117,6 +117,12 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
     let mut reasons = Vec::new();
     let margin = margin_of(&kept);
     let (kind, confidence) = judge(list, policy, &kept, &point, margin, &mut reasons);
+    let mut candidates = candidates;
+    if let Some(first) = candidates.first_mut().filter(|_| kind == DecisionKind::Auto) {
+        // what is delivered is worth what the decision says it is
+        first.probability = Probability::new(first.probability.get().max(confidence));
+    }
+    let margin = if kind == DecisionKind::Auto { margin.max(confidence - second_of(&kept)) } else { margin };
     let mut decision = Decision {
         decision_id: String::new(),
         kind,
@@ -139,9 +145,13 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
 
 /// Lead of the first over the next *different* capability.
 fn margin_of(kept: &[(Ranked<'_>, bool)]) -> f32 {
+    kept.first().map_or(0.0, |(first, _)| first.item.similarity - second_of(kept))
+}
+
+/// Similarity of the next different capability.
+fn second_of(kept: &[(Ranked<'_>, bool)]) -> f32 {
     let Some((first, _)) = kept.first() else { return 0.0 };
-    let next = kept.iter().skip(1).filter(|(r, _)| r.item.folded != first.item.folded).map(|(r, _)| r.item.similarity).fold(0.0, f32::max);
-    first.item.similarity - next
+    kept.iter().skip(1).filter(|(r, _)| r.item.folded != first.item.folded).map(|(r, _)| r.item.similarity).fold(0.0, f32::max)
 }
 
 fn judge(
@@ -189,8 +199,11 @@ fn judge(
             reasons.push(Note::new("negated", "a capability is named, but the request negates something"));
             return (DecisionKind::Suggest, first.item.similarity.max(0.5));
         }
-        reasons.push(Note::new("name_in_text", format!("the request names {}", first.item.capability)));
-        return (DecisionKind::Auto, first.item.similarity.max(0.95));
+        if facts.used && facts.clauses < 2 {
+            reasons.push(Note::new("name_in_text", format!("the request names {}", first.item.capability)));
+            return (DecisionKind::Auto, first.item.similarity.max(0.95));
+        }
+        // named, but among other things: the whole text decides whether it is meant
     }
 
     // the confidence was computed for the most similar candidate; whoever was ranked before it is worth what it is itself
@@ -213,6 +226,8 @@ fn judge(
         Some(Note::new("cross_language", "described only in another language than the request's"))
     } else if facts.clauses > 1 {
         Some(Note::new("several_requests", "the request seems to ask for several things"))
+    } else if facts.thin {
+        Some(Note::new("too_short", "the request is one word that is nobody's name: it could mean several things"))
     } else if confidence < point.auto {
         Some(Note::new("unsure", format!("confidence {confidence:.2} is below {:.2}", point.auto)))
     } else if margin < point.auto_margin {
@@ -243,8 +258,11 @@ mod tests {
     }
 
     fn decide_with(items: Vec<Item>, confidence: f32, in_scope: f32, policy: &Policy) -> Decision {
-        let list =
-            Shortlist { items, facts: QueryFacts { confidence, in_scope, calibrated: true, ..Default::default() }, ..Default::default() };
+        let list = Shortlist {
+            items,
+            facts: QueryFacts { confidence, in_scope, calibrated: true, used: true, ..Default::default() },
+            ..Default::default()
+        };
         pick(&list, policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 })
     }
 
@@ -280,7 +298,8 @@ mod tests {
         let mut second = item("b", "return_goods", 0.4);
         second.named = Some(Named::InText);
         assert_eq!(decide(vec![named.clone(), second], 0.4, 0.4).kind, DecisionKind::Suggest);
-        let list = Shortlist { items: vec![named], facts: QueryFacts { negated: true, ..Default::default() }, ..Default::default() };
+        let list =
+            Shortlist { items: vec![named], facts: QueryFacts { negated: true, used: true, ..Default::default() }, ..Default::default() };
         let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 });
         assert_eq!(d.kind, DecisionKind::Suggest);
     }

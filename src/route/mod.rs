@@ -20,3 +20,4 @@ pub mod resolver;
 pub mod scorer;
 pub mod shortlist;
 pub mod state;
+pub mod undo;

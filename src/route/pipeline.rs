@@ -11,7 +11,7 @@ use crate::route::decide::{self, PickOptions};
 use crate::route::filter::Gate;
 use crate::route::recall::{self, Recall};
 use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
-use crate::route::{features, fusion, state};
+use crate::route::{features, fusion, reading, state, undo};
 use crate::types::AgentKey;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
 use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
@@ -23,6 +23,8 @@ use std::sync::Arc;
 const SHOWN_DROPPED: usize = 5;
 /// A clause counts as a request of its own when its best candidate is right with at least this probability.
 const CLAUSE_SURE: f32 = 0.35;
+/// Cosine from which on a text is taken for one of the capability's own.
+const LITERAL: f32 = 0.95;
 /// A clause asks for what the whole text is most like when that is behind the clause's own best by no more than this, in logits.
 const CLAUSE_SAME: f32 = -1.5;
 
@@ -58,10 +60,15 @@ fn score(
             *score -= unwanted_by(view, &recall, f.slot, unwanted);
         }
     }
+    let names: Vec<&str> = recall.found.iter().map(|f| view.cap(f.slot).map_or("", |c| c.folded())).collect();
+    for (loss, score) in undo::losses(&names, text).into_iter().zip(&mut fused) {
+        *score -= loss;
+    }
     let mut order: Vec<usize> = (0..fused.len()).collect();
     order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
     let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
-    let confidence = confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability));
+    let confidence =
+        confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability), recall.fleet < recall::SMALL_FLEET);
     Scored { recall, rows, fused, order, confidence }
 }
 
@@ -117,6 +124,11 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
     })
 }
 
+/// Whether the text is one of the candidate's own, nearly to the letter.
+fn is_literal(recall: &Recall, found: &recall::Found) -> bool {
+    recall.cosine(found).is_some_and(|c| c >= LITERAL)
+}
+
 /// Key under which history counts a capability of an agent.
 pub fn history_key(cap: &crate::catalog::CapEntry) -> String {
     format!("{}/{}#{}", cap.agent.key.namespace, cap.agent.key.agent_id, cap.folded())
@@ -142,6 +154,15 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         negated: unwanted.is_some(),
         clauses: 1,
         exact,
+        thin: reading::content(text) <= 1
+            && !main.order.first().and_then(|i| main.recall.found.get(*i)).is_some_and(|f| is_literal(&main.recall, f)),
+        used: main.recall.found.iter().all(|f| {
+            f.named != Some(Named::InText)
+                || view.cap(f.slot).is_some_and(|c| {
+                    let names = std::iter::once(&*c.capability().intent).chain(c.capability().aliases.iter().map(|a| &**a));
+                    names.into_iter().any(|n| reading::is_used(text, &crate::types::text::fold_name(n)))
+                })
+        }),
         calibrated: confidence::covers(view, &main.recall),
     };
     if list.facts.negated && part(PartKind::Wanted).is_none() {

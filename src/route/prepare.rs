@@ -97,7 +97,7 @@ pub fn prepare(
     if was_cut {
         notes.push(Note::new("field_truncated", format!("query was cut to its first {} characters", limits.text_chars)));
     }
-    let cleaned = text::clean(raw);
+    let cleaned = text::half_width(&text::clean(raw));
     let words = cleaned.trim();
     let capability = request.capability.as_deref().map(|c| text::clean(cut(c, 256).0).trim().to_string()).filter(|c| !c.is_empty());
     let target = request.target.as_deref().filter(|t| !t.is_empty()).and_then(|t| match parse_agent(t) {

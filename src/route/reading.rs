@@ -22,6 +22,11 @@ const MAX_CLAUSES: usize = 3;
 
 /// Begin of a negated request in a Chinese clause.
 const ZH_NOT: &[&str] = &[
+    "没有要",
+    "没有想",
+    "没想要",
+    "没要",
+    "并不是要",
     "不是要",
     "不是想",
     "不是问",
@@ -101,7 +106,24 @@ const EN_NOT: &[&str] = &[
 const EN_NOT_START: &[&str] = &["don't", "do not", "dont", "not", "never", "without"];
 
 /// Connectors between two requests; each stands between two clauses.
-const ZH_AND: &[&str] = &["然后再", "然后", "并且", "同时", "顺便", "另外", "接着", "还要", "以及再", "再帮我", "再把", "再给", "还有"];
+const ZH_AND: &[&str] = &[
+    "之后再",
+    "，再",
+    ",再",
+    "然后再",
+    "然后",
+    "并且",
+    "同时",
+    "顺便",
+    "另外",
+    "接着",
+    "还要",
+    "以及再",
+    "再帮我",
+    "再把",
+    "再给",
+    "还有",
+];
 const EN_AND: &[&str] = &[" and then ", " and also ", ", then ", " then ", " as well as ", " plus ", ", and ", " and ", " also "];
 
 const ZH_EMPTY: &[&str] = &[
@@ -230,9 +252,41 @@ pub fn read(text: &str) -> Reading {
     reading
 }
 
+/// Whether a name that stands in `text` is used, so that the request can be carried out on its word alone: little else is said. Otherwise it may be
+/// talked about ("order_cancel 报错了，帮我提个工单"), quoted ("translate 'cancel order' to German") or part of another wish, and the whole text decides.
+/// A name in code form leaves more room: nobody writes one by chance.
+pub fn is_used(text: &str, name: &str) -> bool {
+    let lower = text.to_lowercase();
+    let quoted = |open: char, close: char| {
+        lower.split(open).skip(1).any(|rest| rest.split(close).next().is_some_and(|inner| crate::types::text::fold_name(inner) == name))
+    };
+    if [('"', '"'), ('\'', '\''), ('“', '”'), ('‘', '’'), ('「', '」'), ('『', '』')].iter().any(|(o, c)| quoted(*o, *c)) {
+        return false;
+    }
+    let asked = ["?", "？", "吗", "什么", "怎么", "为何", "what", "why", "how"].iter().any(|w| lower.contains(w));
+    let code =
+        lower.split(|c: char| c.is_whitespace() || is_break(c)).any(|w| w.contains(['_', '-']) && crate::types::text::fold_name(w) == name);
+    let mut rest = lower;
+    for word in name.split('_').filter(|w| !w.is_empty()) {
+        rest = rest.replacen(word, " ", 1);
+    }
+    // more than one clause that says something: the name may be what the other one is about
+    let clauses = clauses_of(&rest).into_iter().filter(|c| content(c) > 0).count();
+    !asked && clauses <= 1 && content(&rest) <= if code { 4 } else { 1 }
+}
+
+/// "先…再…" with the two parts marked apart.
+fn first_then(text: &str) -> Option<String> {
+    let first = text.find('先')?;
+    let then = first + text[first..].find('再')?;
+    let between = &text[first + '先'.len_utf8()..then];
+    (content(between) >= 1 && !text[..then].ends_with('先'))
+        .then(|| format!("{}{}\u{1}{}", &text[..first], between, &text[then + '再'.len_utf8()..]))
+}
+
 /// Parts joined by a connector that each say enough to be a request of their own.
 fn requests(text: &str) -> Vec<String> {
-    let mut marked = text.to_string();
+    let mut marked = first_then(text).unwrap_or_else(|| text.to_string());
     for connector in ZH_AND {
         marked = marked.replace(connector, "\u{1}");
     }
@@ -253,7 +307,7 @@ fn requests(text: &str) -> Vec<String> {
     let parts: Vec<String> = marked
         .split(['\u{1}', ';', '；'])
         .map(|p| p.trim().trim_matches(|c: char| is_break(c) || c == '.').trim().to_string())
-        .filter(|p| content(p) >= 2)
+        .filter(|p| content(p) >= if p.chars().filter(|c| crate::types::lang::is_cjk(*c)).count() >= 2 { 1 } else { 2 })
         .take(MAX_CLAUSES + 1)
         .collect();
     if (2..=MAX_CLAUSES).contains(&parts.len()) { parts } else { Vec::new() }
@@ -294,7 +348,29 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_used_or_talked_about() {
+        for text in ["请帮我取消订单", "取消订单", "please cancel order"] {
+            assert!(is_used(text, if text.is_ascii() { "cancel_order" } else { "取消_订单" }) || is_used(text, "取消订单"), "{text}");
+        }
+        assert!(is_used("please use refund_create for order 123", "refund_create"));
+        for (text, name) in [
+            ("translate 'cancel order' to German", "cancel_order"),
+            ("把“取消订单”翻译成英文", "取消订单"),
+            ("what does order_cancel do?", "order_cancel"),
+            ("order_cancel 报错了，帮我提个工单", "order_cancel"),
+            ("回滚是什么意思", "回滚"),
+            ("帮我写一封关于取消订单的邮件", "取消订单"),
+            ("summarize the code review comments", "code_review"),
+        ] {
+            assert!(!is_used(text, name), "{text}");
+        }
+    }
+
+    #[test]
     fn two_requests_come_apart() {
+        assert_eq!(read("先回滚再重启服务").clauses, ["回滚", "重启服务"]);
+        assert_eq!(read("取消订单，然后退款").clauses.len(), 2);
+        assert_eq!(read("我没有要取消订单").unwanted.as_deref(), Some("取消订单"));
         assert_eq!(read("帮我查一下订单物流，顺便申请开发票").clauses.len(), 2);
         assert_eq!(read("translate this contract and then schedule a meeting with legal").clauses.len(), 2);
         assert!(read("查一下订单").clauses.is_empty());

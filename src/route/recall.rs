@@ -17,6 +17,8 @@ use crate::view::{Arm, Background, View};
 
 /// Candidates taken from each arm.
 pub const PER_ARM: usize = 30;
+/// Capabilities below which a fleet is too small to set its own scale: nearly every request stands out from so few.
+pub const SMALL_FLEET: u64 = 12;
 /// Most candidates by name.
 const BY_NAME: usize = 50;
 
@@ -279,7 +281,10 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
             }
             out.fleet = out.fleet.max(hits.background.count);
             let (pool, talk) = pool_stats(arm, &vector.vector);
-            let ceiling = arm.ceilings.mean(visible).unwrap_or(hits.background.mean);
+            let mut ceiling = arm.ceilings.mean(visible).unwrap_or(hits.background.mean);
+            if hits.background.count < SMALL_FLEET {
+                ceiling = ceiling.max(arm.background.generic);
+            }
             out.arms.push(ArmUsed { arm: i, cross, lead: false, pool, talk, fleet: (hits.background.mean, hits.background.std), ceiling });
             used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {

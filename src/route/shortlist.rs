@@ -100,6 +100,12 @@ pub struct QueryFacts {
     pub clauses: usize,
     /// Whether a capability name or a target was given outright.
     pub exact: bool,
+    /// Whether the text says too little to be carried out on its word: one word that is no name and no example.
+    #[serde(default)]
+    pub thin: bool,
+    /// Whether a name in the text is used rather than talked about.
+    #[serde(default)]
+    pub used: bool,
     /// Whether the confidence comes from a calibration fitted for the models in use.
     pub calibrated: bool,
 }

@@ -159,6 +159,16 @@ pub fn words_of_name(text: &str) -> String {
     words(text).join(" ")
 }
 
+/// Full-width Latin letters, digits and spaces as the plain ones that models and people mean by them. Punctuation stays: Chinese text is written with it.
+pub fn half_width(text: &str) -> String {
+    let plain = |c: char| match c {
+        '０'..='９' | 'Ａ'..='Ｚ' | 'ａ'..='ｚ' => char::from_u32(c as u32 - 0xFEE0).unwrap_or(c),
+        '\u{3000}' => ' ',
+        other => other,
+    };
+    text.chars().map(plain).collect()
+}
+
 /// Cuts `text` after at most `max` characters, at a character boundary.
 pub fn cut(text: &str, max: usize) -> &str {
     match text.char_indices().nth(max) {
@@ -178,6 +188,11 @@ pub fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn full_width_letters_are_plain_ones() {
+        assert_eq!(half_width("ＲＥＦＵＮＤ\u{3000}ｐｌｅａｓｅ１，好"), "REFUND please1，好");
+    }
 
     #[test]
     fn hostile_characters_are_removed_and_flagged() {

@@ -44,12 +44,17 @@ pub struct Background {
     pub mean: f32,
     /// Standard deviation of those cosines; never under 0.01.
     pub spread: f32,
+    /// What the pool's requests reach at best on a small fleet of the pool's own descriptions, on average: the least that a fleet too small to say
+    /// so itself is taken to reach.
+    pub generic: f32,
     /// Mean vector of the requests.
     pub request_centre: Vec<f32>,
     /// Mean vector of the descriptions.
     pub description_centre: Vec<f32>,
 }
 
+/// Descriptions of the small fleet behind [`Background::generic`].
+const GENERIC: usize = 24;
 /// Requests of the pool that a hub is near to: so many of the nearest are averaged.
 const HUB_NEAREST: usize = 10;
 
@@ -100,6 +105,8 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
     }
     let mean = if n > 0.0 { sum / n } else { 0.0 };
     let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
+    let best = |r: &Arc<[f32]>| descriptions.iter().take(GENERIC).map(|d| crate::kernel::dot::dot_f32(r, d)).fold(-1.0, f32::max);
+    let generic = requests.iter().map(best).sum::<f32>() / requests.len().max(1) as f32;
     let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
     Background {
         requests,
@@ -107,6 +114,7 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
         talk,
         mean: mean as f32,
         spread: (variance.sqrt() as f32).max(0.01),
+        generic,
         request_centre,
         description_centre,
     }
