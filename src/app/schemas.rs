@@ -3,6 +3,7 @@
 use crate::catalog::schema::Fetch;
 use crate::config::Outbound;
 use crate::dispatch::guard::{Call, CallError, Guard};
+use crate::dispatch::rest::is_below;
 use crate::types::outbound::OutboundPolicy;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,7 @@ impl WebSchemas {
 
     /// Whether `url` lies below an allowed beginning: the beginning ends at a path boundary, so that a longer host name is another host.
     fn allows(&self, url: &str) -> bool {
-        self.allowed
-            .iter()
-            .any(|a| url.strip_prefix(a.as_str()).is_some_and(|rest| a.ends_with('/') || rest.is_empty() || rest.starts_with('/')))
+        self.allowed.iter().any(|a| is_below(url, a))
     }
 }
 

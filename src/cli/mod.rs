@@ -13,6 +13,7 @@ mod bench;
 mod doctor;
 mod eval;
 mod invoke;
+mod load;
 mod log;
 mod messages;
 mod models;
@@ -132,6 +133,8 @@ pub enum Command {
     /// Runs a small agent for trying.
     #[command(subcommand)]
     Agent(agent::AgentCommand),
+    /// Sends a load of messages to a running server and measures what came of it.
+    Load(load::Load),
     /// Shows agents, queues and rates as they are now.
     Top(top::Top),
     /// Checks a node and its fleet, and says what to do.
@@ -223,6 +226,7 @@ pub async fn run(cli: Cli, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         Command::DeadLetters(letters) => letters.run(common, app, out).await,
         Command::Wrap(wrap) => wrap.run(common, app).await,
         Command::Agent(command) => command.run(common, app).await,
+        Command::Load(load) => load.run(common, app, out).await,
         Command::Top(top) => top.run(common, app, out).await,
         Command::Doctor(doctor) => doctor.run(common, app, out).await,
         Command::Agents(command) => command.run(common, app, out).await,

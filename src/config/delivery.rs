@@ -101,6 +101,35 @@ pub struct Outbound {
     pub plain_http: bool,
     /// Time to connect.
     pub connect_timeout: Duration,
+    /// Secrets that calls to existing services carry.
+    pub secrets: Vec<OutboundSecret>,
+}
+
+/// `[[outbound.secrets]]`: a secret by reference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboundSecret {
+    /// Name by which manifests ask for it.
+    pub name: String,
+    /// Variable of the environment that holds it.
+    pub variable: String,
+    /// Beginnings of addresses that it may be sent to.
+    pub below: Vec<String>,
+}
+
+impl OutboundSecret {
+    fn read(r: &mut Reader<'_>) -> Self {
+        let secret = Self { name: r.text("name", ""), variable: r.text("variable", ""), below: r.list("below", &[]) };
+        if secret.name.is_empty() {
+            r.fault("name", "a name", "manifests ask for the secret by it");
+        }
+        if secret.variable.is_empty() {
+            r.fault("variable", "the name of a variable of the environment", "the secret itself stands in no file");
+        }
+        if secret.below.is_empty() || secret.below.iter().any(|b| !b.starts_with("https://") && !b.starts_with("http://")) {
+            r.fault("below", "beginnings of http or https addresses", "the secret is sent nowhere else");
+        }
+        secret
+    }
 }
 
 impl Outbound {
@@ -117,6 +146,7 @@ impl Outbound {
             allow,
             plain_http: r.flag("plain_http", true),
             connect_timeout: r.span("connect_timeout", "2s", "10ms", "1m"),
+            secrets: r.tables("secrets", OutboundSecret::read),
         }
     }
 }

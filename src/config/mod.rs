@@ -16,7 +16,7 @@ mod reader;
 pub mod server;
 
 pub use auth::{Auth, Token};
-pub use delivery::{Dispatch, Outbound};
+pub use delivery::{Dispatch, Outbound, OutboundSecret};
 pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry};
 pub use reader::Key;
 pub use server::{Limits, Server};

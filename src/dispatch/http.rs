@@ -105,16 +105,21 @@ pub fn choose<'a>(endpoints: &'a [Endpoint], dice: &mut Dice) -> Option<&'a Endp
     })
 }
 
-/// Calls the agent and reads its answer as a receipt.
-pub async fn deliver(guard: &Guard, d: &Delivery, address: &str) -> Receipt {
-    let body = serde_json::to_vec(&pushed(d, &d.envelope)).unwrap_or_default();
+/// The headers of every call of a delivery: content, key, trace.
+pub fn headers(d: &Delivery) -> Vec<(String, String)> {
     let e = &d.envelope;
-    let headers = vec![
+    vec![
         ("content-type".into(), "application/json".into()),
         ("idempotency-key".into(), header_text(&e.agent_key())),
         ("traceparent".into(), format!("00-{}-{:016x}-01", e.trace_id, (e.reach_id.0 as u64) | 1)),
         ("x-reach-delivery".into(), d.delivery.to_string()),
-    ];
+    ]
+}
+
+/// Calls the agent and reads its answer as a receipt.
+pub async fn deliver(guard: &Guard, d: &Delivery, address: &str) -> Receipt {
+    let body = serde_json::to_vec(&pushed(d, &d.envelope)).unwrap_or_default();
+    let headers = headers(d);
     let call =
         Call { method: reqwest::Method::POST, url: address.into(), headers, body, within: d.limits.processing, max_body: MAX_PAYLOAD };
     read(guard.call(call).await)

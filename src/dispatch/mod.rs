@@ -20,6 +20,7 @@ pub mod port;
 pub mod priority;
 pub mod reply;
 pub mod response;
+pub mod rest;
 pub mod retry;
 pub mod service;
 #[cfg(test)]

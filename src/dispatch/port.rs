@@ -12,7 +12,7 @@ use crate::dispatch::state::{self, Refused};
 use crate::error::{Code, Error};
 use crate::types::Fault;
 use crate::types::envelope::{Envelope, ReachId, Source};
-use crate::types::manifest::{Endpoint, RateLimit, Retry};
+use crate::types::manifest::{Endpoint, RateLimit, Rest, Retry, StateMachine};
 use crate::types::message::{Entry, Event, Message, State};
 pub use crate::types::stored::{Filter, Page, Retention, Scope, Write, Wrote};
 use crate::types::{AgentKey, Decision};
@@ -151,6 +151,10 @@ pub struct Target {
     pub rate_limit: Option<RateLimit>,
     /// Whether doing it twice is the same as once.
     pub idempotent: bool,
+    /// How an existing REST service is called for it.
+    pub rest: Option<Arc<Rest>>,
+    /// What the states of a polled task mean.
+    pub states: Option<StateMachine>,
 }
 
 impl Target {
@@ -172,6 +176,8 @@ impl Target {
             hint: None,
             rate_limit: None,
             idempotent: false,
+            rest: None,
+            states: None,
         }
     }
 

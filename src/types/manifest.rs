@@ -237,6 +237,83 @@ pub struct Capability {
     /// The capability that undoes this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensate: Option<String>,
+    /// How an existing REST service is called for it, instead of with the whole delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Arc<Rest>>,
+}
+
+/// How a call to an existing REST service is made of a payload, and a result of its answer. Places in a JSON document are JSON pointers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rest {
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub method: String,
+    /// Path behind the endpoint's address; `{name}` is the payload's field of that name.
+    pub path: String,
+    /// Fields of the body; the payload itself when empty. A `GET` has no body.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<RestField>,
+    /// Query parameters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub query: Vec<RestField>,
+    /// Header with a secret of the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<RestAuth>,
+    /// How success and result are read; by the usual signs when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<RestAnswer>,
+    /// The answer is a task that is asked about until it is over (see `state_machine`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll: Option<RestPoll>,
+}
+
+/// One field of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestField {
+    /// Its name.
+    pub to: String,
+    /// Where it stands in the payload.
+    pub from: String,
+}
+
+/// A header with a secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestAuth {
+    /// Name of the header.
+    pub header: String,
+    /// Name of the secret in the configuration of the node (`outbound.secrets`).
+    pub secret: String,
+}
+
+/// How an answer is read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RestAnswer {
+    /// The field that tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// Its values that mean success, as text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub good: Vec<String>,
+    /// Its values that mean "try again".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retryable: Vec<String>,
+    /// The words of an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The result; the whole answer when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+/// How a task is asked about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestPoll {
+    /// Path behind the endpoint's address; `{name}` is the first answer's field of that name.
+    pub path: String,
+    /// Where its state stands in the answer.
+    pub state: String,
+    /// Pause between two looks.
+    #[serde(with = "span")]
+    pub every: Duration,
 }
 
 /// A token bucket.

@@ -36,7 +36,9 @@ impl Server {
 
     /// Starts it and waits until it serves. It routes by names: the models are not what is tested here.
     pub async fn start(&mut self) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_reach"))
+        // another build of the same program can be tried with the same harness
+        let binary = std::env::var("KILL_BIN").unwrap_or(env!("CARGO_BIN_EXE_reach").into());
+        let mut child = Command::new(binary)
             .args(["serve", "--set", "models.zh=none", "--set", "models.en=none", "--set", "server.limits.requests=4096"])
             .args(["--grpc-port", &self.grpc_port.to_string(), "--http-port", &self.http_port.to_string(), "--data"])
             .arg(&self.data)

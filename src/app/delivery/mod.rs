@@ -6,11 +6,12 @@ mod meter;
 mod next;
 
 use crate::clock::Clock;
-use crate::config::{Config, Outbound};
+use crate::config::{Config, Outbound, OutboundSecret};
 use crate::dispatch::breaker::BreakerConfig;
 use crate::dispatch::callback::Secret;
 use crate::dispatch::engine::EngineConfig;
 use crate::dispatch::guard::Guard;
+use crate::dispatch::rest::HeaderSecret;
 use crate::dispatch::service::{Dispatcher, Ports, Settings};
 use crate::dispatch::sqlite::SqliteMessages;
 use crate::error::{Code, Error};
@@ -42,6 +43,18 @@ fn ms(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// The secrets by reference, taken from the environment.
+fn header_secrets(config: &Config) -> Result<Vec<HeaderSecret>, Error> {
+    let one = |s: &OutboundSecret| {
+        let value = std::env::var(&s.variable).ok().filter(|v| !v.is_empty()).ok_or_else(|| {
+            let hint = format!("outbound.secrets {:?}: the variable {} is not set", s.name, s.variable);
+            Error::new(Code::FailedPrecondition, hint)
+        })?;
+        Ok(HeaderSecret { name: s.name.clone(), below: s.below.clone(), value })
+    };
+    config.outbound.secrets.iter().map(one).collect()
+}
+
 /// Settings of the dispatcher by the configuration.
 fn settings(config: &Config) -> Result<Settings, Error> {
     let d = &config.dispatch;
@@ -58,6 +71,7 @@ fn settings(config: &Config) -> Result<Settings, Error> {
         retention: Retention { keep_ms: ms(d.retention), keep_dead_ms: ms(d.retention_dead), most: d.retention_count as u64 },
         secrets: secrets.map_err(|e| Error::new(Code::FailedPrecondition, format!("dispatch.callback_secrets: {e}")))?,
         callback_tries: d.callback_tries,
+        header_secrets: header_secrets(config)?,
         local: config.auth.tokens.is_empty(),
     })
 }

@@ -157,6 +157,8 @@ fn target(cap: &CapEntry) -> Option<Target> {
         hint: c.latency_hint,
         rate_limit: c.rate_limit.clone(),
         idempotent: c.idempotent,
+        rest: c.rest.clone(),
+        states: c.state_machine.clone(),
     })
 }
 

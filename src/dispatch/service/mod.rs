@@ -7,6 +7,7 @@
 //! Cost: one commit for all messages of a few milliseconds. Not here: the rules (`engine`), HTTP itself (`http`), doors (`api`).
 
 mod ask;
+mod mapped;
 mod pump;
 mod session;
 mod submit;
@@ -19,6 +20,7 @@ use crate::dispatch::engine::{Counters, Delivery, Effect, Engine, EngineConfig, 
 use crate::dispatch::guard::Guard;
 use crate::dispatch::http;
 use crate::dispatch::port::{MessageStore, NextTarget, OutcomeSink, Reach, Retention, Write, Wrote};
+use crate::dispatch::rest::HeaderSecret;
 use crate::dispatch::steady::Steady;
 use crate::error::Error;
 use crate::tasks::{Stage, Tasks};
@@ -44,6 +46,8 @@ pub struct Settings {
     pub secrets: Vec<Secret>,
     /// Tries of one callback.
     pub callback_tries: u32,
+    /// Secrets that mapped calls may carry.
+    pub header_secrets: Vec<HeaderSecret>,
     /// No tokens are configured: the caller and tenant that a request names are taken at their word.
     pub local: bool,
 }
@@ -64,7 +68,14 @@ pub struct Ports {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { engine: EngineConfig::default(), retention: Retention::default(), secrets: Vec::new(), callback_tries: 5, local: true }
+        Self {
+            engine: EngineConfig::default(),
+            retention: Retention::default(),
+            secrets: Vec::new(),
+            callback_tries: 5,
+            header_secrets: Vec::new(),
+            local: true,
+        }
     }
 }
 
@@ -289,10 +300,17 @@ impl Dispatcher {
         self.inner.tasks.spawn(Stage::Work, "dispatch-push", async move {
             let address = http::choose(&delivery.target.endpoints, &mut this.inner.dice.lock()).map(|e| e.address.clone());
             let receipt = match address {
-                Some(address) => http::deliver(&this.inner.guard, &delivery, &address).await,
+                Some(address) => match delivery.target.rest.clone() {
+                    Some(mapping) => match this.call_mapped(&delivery, &mapping, &address).await {
+                        Some(receipt) => receipt,
+                        None => return,
+                    },
+                    None => http::deliver(&this.inner.guard, &delivery, &address).await,
+                },
                 None => Receipt::Nacked { cause: Cause::Connect, reason: Arc::from("no address to call"), retry_after: None },
             };
             let receipt = this.checked(&agent, &delivery.target.capability, receipt);
+            // it may be over meanwhile: then nobody waits for this
             this.with(|engine, now| engine.receipt(now, id, Some(&agent), number, receipt).ok());
         });
     }

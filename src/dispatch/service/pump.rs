@@ -6,8 +6,39 @@ use super::{Dispatcher, Mark};
 use crate::dispatch::port::{Write, Wrote};
 use crate::error::Error;
 use crate::tasks::Stage;
+use crate::types::message::{Entry, Message};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Log entries of one write, with the message that they belong to.
+struct Traced {
+    message: Message,
+    log: Vec<Entry>,
+}
+
+impl Traced {
+    /// One line an event: route, queue, delivery, receipts, under the trace of the message and with the caller's labels.
+    fn tell(&self) {
+        let (e, h) = (&self.message.envelope, &self.message.head);
+        for entry in &self.log {
+            tracing::debug!(
+                target: "agent_reach::message",
+                trace_id = &*e.trace_id,
+                reach_id = %e.reach_id,
+                parent_id = e.parent_id.as_deref(),
+                caller = &*e.principal.caller,
+                seq = entry.seq,
+                at_ms = entry.at_ms,
+                state = entry.state.as_str(),
+                agent = h.agent.as_ref().map(tracing::field::display),
+                capability = h.capability.as_deref(),
+                delivery = h.delivery,
+                labels = ?e.biz_tags,
+                "message"
+            );
+        }
+    }
+}
 
 impl Dispatcher {
     /// Reads every open message from the store into the engine.
@@ -59,8 +90,10 @@ impl Dispatcher {
             let end = |w: &Write| w.head().state.is_terminal().then(|| w.head().clone());
             writes.iter().map(|w| Mark { id: w.id(), seq: w.head().seq, end: end(w), log: log(w) }).collect()
         };
+        let trace = self.trace(&writes);
         match self.inner.store.commit(writes).await {
             Ok(wrote) => {
+                trace.iter().for_each(Traced::tell);
                 self.inner.failing.store(false, Ordering::Relaxed);
                 self.with(|engine, now| {
                     for (mark, how) in marks.iter().zip(&wrote) {
@@ -73,6 +106,16 @@ impl Dispatcher {
             }
             Err(e) => self.begin_anew(e.into()).await,
         }
+    }
+
+    /// What is told of these writes when they are durable, where somebody wants to know (`telemetry.log = "info,agent_reach::message=debug"`).
+    fn trace(&self, writes: &[Write]) -> Vec<Traced> {
+        if !tracing::enabled!(target: "agent_reach::message", tracing::Level::DEBUG) {
+            return Vec::new();
+        }
+        let engine = self.inner.engine.lock();
+        let of = |w: &Write| Some(Traced { message: engine.message(w.id())?, log: w.log().to_vec() });
+        writes.iter().filter_map(of).collect()
     }
 
     fn tell(&self, mark: Mark, how: Wrote) {

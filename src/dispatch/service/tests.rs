@@ -171,6 +171,41 @@ async fn the_same_agent_is_asked_again_after_a_pause_and_a_final_no_is_final() {
 }
 
 #[tokio::test]
+async fn a_task_of_an_existing_service_is_polled_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let looks = Arc::new(AtomicU32::new(0));
+    let seen = looks.clone();
+    let app = axum::Router::new()
+        .route(
+            "/orders/7/refunds",
+            axum::routing::put(|body: String| async move { (StatusCode::ACCEPTED, body.replace("orderId", "task")) }),
+        )
+        .route(
+            "/tasks/7",
+            axum::routing::get(move || {
+                let n = seen.fetch_add(1, Ordering::SeqCst);
+                async move { if n < 3 { "{\"state\": \"RUNNING\"}" } else { "{\"state\": \"OK\", \"result\": {\"refund\": 9}}" } }
+            }),
+        );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/", listener.local_addr().unwrap());
+    tasks.spawn(Stage::Accept, "test-service", async move { axum::serve(listener, app).await });
+    let mapping = serde_json::json!({
+        "method": "put", "path": "/orders/{n}/refunds", "fields": [{"to": "orderId", "from": "/n"}], "answer": {"data": "/result"},
+        "poll": {"path": "/tasks/{task}", "state": "/state", "every": "50ms"},
+    });
+    let states = crate::types::manifest::StateMachine { processing: vec!["RUNNING".into()], ..Default::default() };
+    let target = Target { rest: Some(Arc::new(serde_json::from_value(mapping).unwrap())), states: Some(states), ..push("a", base) };
+    let (d, _own) = start(sqlite(folder.path()), vec![target]).await;
+    let sent = SubmitRequest { payload: Some(Box::new(RawPayload("{\"n\": 7}".into()))), ..ask(None) };
+    let done = over(&d, d.submit(me(), sent).await.unwrap().message.id()).await;
+    assert_eq!((done.head.state, done.head.delivery), (State::Done, 1), "{:?}", done.head);
+    assert_eq!(done.head.reply.unwrap().data, Some(Payload::new("{\"refund\":9}").unwrap()));
+    assert_eq!(looks.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
 async fn receipts_of_others_and_of_old_deliveries_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a"), pull("b")]).await;

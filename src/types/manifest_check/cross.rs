@@ -98,7 +98,63 @@ fn names(w: &mut Walk<'_>, capabilities: Option<&Value>) {
     }
 }
 
-fn capability(_: &mut Walk<'_>, capability: &mut Map<String, Value>) {
+/// Headers that are ours or the connection's.
+const OWN_HEADERS: &[&str] =
+    &["host", "content-length", "content-type", "transfer-encoding", "connection", "te", "upgrade", "traceparent", "idempotency-key"];
+
+fn rest(w: &mut Walk<'_>, rest: &Map<String, Value>) {
+    let text = |map: &Map<String, Value>, key: &str| map.get(key).and_then(Value::as_str).map(str::to_string);
+    let path = |w: &mut Walk<'_>, path: Option<String>| {
+        let sound =
+            |p: &str| p.starts_with('/') && p.is_ascii() && !p.contains(['#', '?', '\\', ' ', '%']) && !p.split('/').any(|s| s == "..");
+        if path.is_some_and(|p| !sound(&p)) {
+            w.inside("path", |w| w.fault("a path such as /orders/{order_id}", "begin with / and leave out queries, blanks, % and .."));
+        }
+    };
+    let places = |w: &mut Walk<'_>, map: &Map<String, Value>, keys: &[&str]| {
+        for key in keys {
+            if text(map, key).is_some_and(|p| !p.starts_with('/')) {
+                w.inside(key, |w| w.fault("a JSON pointer such as /order/id", "begin with /"));
+            }
+        }
+    };
+    path(w, text(rest, "path"));
+    for list in ["fields", "query"] {
+        for (i, field) in rest.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            if let Value::Object(field) = field {
+                w.inside(list, |w| w.inside(i, |w| places(w, field, &["from"])));
+            }
+        }
+    }
+    if let Some(Value::Object(answer)) = rest.get("answer") {
+        w.inside("answer", |w| places(w, answer, &["field", "message", "data"]));
+    }
+    if let Some(Value::Object(poll)) = rest.get("poll") {
+        w.inside("poll", |w| {
+            path(w, text(poll, "path"));
+            places(w, poll, &["state"]);
+        });
+    }
+    if let Some(Value::Object(auth)) = rest.get("auth") {
+        let header = text(auth, "header").unwrap_or_default().to_ascii_lowercase();
+        let token = header.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !token || OWN_HEADERS.contains(&header.as_str()) {
+            w.inside("auth", |w| {
+                w.inside("header", |w| w.fault("the name of a header for credentials", "such as authorization or x-api-key"))
+            });
+        }
+    }
+}
+
+fn capability(w: &mut Walk<'_>, capability: &mut Map<String, Value>) {
+    if let Some(Value::Object(mapping)) = capability.get("rest") {
+        w.inside("rest", |w| rest(w, mapping));
+        if mapping.contains_key("poll") && !capability.contains_key("state_machine") {
+            w.inside("state_machine", |w| {
+                w.fault("the states of the task that is polled", "add state_machine: {processing: [...], failed: [...]}")
+            });
+        }
+    }
     if let Some(Value::Object(limit)) = capability.get_mut("rate_limit")
         && !limit.contains_key("burst")
         && let Some(rate) = limit.get("per_second").and_then(Value::as_f64)

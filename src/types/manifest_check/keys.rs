@@ -148,6 +148,7 @@ const fn must(name: &'static str, shape: Shape, doc: &'static str) -> Key {
 
 const SHORT: Shape = Shape::Text { max: 200 };
 const LABEL: Shape = Shape::Text { max: 64 };
+const PLACE: Shape = Shape::Text { max: 300 };
 const LABELS: Shape = Shape::List { item: &LABEL, min: 0, max: 50 };
 const INTENT: Shape = Shape::Name(Name::Intent);
 const SCOPE: Shape = Shape::Name(Name::Scope);
@@ -218,6 +219,7 @@ pub static CAPABILITY: Table = Table {
         key("idempotent", Shape::Bool, "false", "Whether doing it twice is the same as once."),
         key("state_machine", Shape::Object(&STATE_MACHINE), "", "How to read the states of a service that is polled."),
         key("compensate", INTENT, "", "The capability that undoes this one."),
+        key("rest", Shape::Object(&REST), "", "How an existing REST service is called for it, instead of with the whole delivery."),
     ],
 };
 
@@ -298,6 +300,71 @@ static STATE_MACHINE: Table = Table {
     ],
 };
 
+static REST: Table = Table {
+    name: "rest",
+    doc: "How a call to an existing REST service is made of a payload, and a result of its answer. Places in a document are JSON pointers, such as `/order/id`.",
+    keys: &[
+        key("method", Shape::Word(&["get", "post", "put", "patch", "delete"]), "\"post\"", "HTTP method."),
+        must("path", PLACE, "Path behind the endpoint's address; `{name}` is the payload's field of that name."),
+        key(
+            "fields",
+            Shape::List { item: &Shape::Object(&REST_FIELD), min: 0, max: 100 },
+            "",
+            "Fields of the body; the payload itself when absent.",
+        ),
+        key("query", Shape::List { item: &Shape::Object(&REST_FIELD), min: 0, max: 100 }, "", "Query parameters."),
+        key("auth", Shape::Object(&REST_AUTH), "", "Header with a secret that the operator holds."),
+        key("answer", Shape::Object(&REST_ANSWER), "", "How success and result are read; by the usual signs when absent."),
+        key(
+            "poll",
+            Shape::Object(&REST_POLL),
+            "",
+            "The answer is a task that is asked about until it is over; `state_machine` says which states mean what.",
+        ),
+    ],
+};
+
+static REST_FIELD: Table = Table {
+    name: "rest field",
+    doc: "One field of a call.",
+    keys: &[must("to", LABEL, "Its name in the call."), must("from", PLACE, "Where it stands in the payload.")],
+};
+
+static REST_AUTH: Table = Table {
+    name: "rest auth",
+    doc: "A header with a secret.",
+    keys: &[
+        must("header", LABEL, "Name of the header, such as `authorization`."),
+        must(
+            "secret",
+            Shape::Name(Name::AgentId),
+            "Name of the secret under `outbound.secrets`; it is sent only to the addresses that are named there.",
+        ),
+    ],
+};
+
+static REST_ANSWER: Table = Table {
+    name: "rest answer",
+    doc: "How an answer is read.",
+    keys: &[
+        key("field", PLACE, "", "The field that tells."),
+        key("good", LABELS, "", "Its values that mean success, as text (`0`, `true`, `OK`)."),
+        key("retryable", LABELS, "", "Its values that mean \"try again\"."),
+        key("message", PLACE, "", "The words of an error."),
+        key("data", PLACE, "", "The result; the whole answer when absent."),
+    ],
+};
+
+static REST_POLL: Table = Table {
+    name: "rest poll",
+    doc: "How a task is asked about.",
+    keys: &[
+        must("path", PLACE, "Path behind the endpoint's address; `{name}` is the first answer's field of that name."),
+        must("state", PLACE, "Where its state stands in the answer."),
+        key("every", Shape::Span { min_ms: 50, max_ms: 3_600_000, or_none: false }, "\"1s\"", "Pause between two looks."),
+    ],
+};
+
 static HOURS: Table = Table {
     name: "hours",
     doc: "When a capability is open, by the wall clock of one time zone.",
@@ -323,5 +390,21 @@ static WINDOW: Table = Table {
 };
 
 /// Every table, in the order of the documentation.
-pub static TABLES: [&Table; 11] =
-    [&MANIFEST, &ENDPOINT, &HEALTH_CHECK, &TIMEOUTS, &RETRY, &CAPABILITY, &RATE_LIMIT, &HOURS, &WINDOW, &STATE_MACHINE, &FLAT];
+pub static TABLES: [&Table; 16] = [
+    &MANIFEST,
+    &ENDPOINT,
+    &HEALTH_CHECK,
+    &TIMEOUTS,
+    &RETRY,
+    &CAPABILITY,
+    &RATE_LIMIT,
+    &HOURS,
+    &WINDOW,
+    &STATE_MACHINE,
+    &REST,
+    &REST_FIELD,
+    &REST_AUTH,
+    &REST_ANSWER,
+    &REST_POLL,
+    &FLAT,
+];

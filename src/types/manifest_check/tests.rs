@@ -43,6 +43,14 @@ capabilities:
     scopes: [refund:write]
     idempotent: true
     state_machine: {processing: [PENDING], retryable: [BUSY], failed: [REFUSED]}
+    rest:
+      method: post
+      path: /orders/{order_id}/refunds
+      fields: [{to: orderId, from: /order_id}]
+      query: [{to: lang, from: /lang}]
+      auth: {header: authorization, secret: orders}
+      answer: {field: /code, good: ["0"], retryable: ["17"], message: /msg, data: /data}
+      poll: {path: "/tasks/{task_id}", state: /status, every: 1s}
     compensate: refund_cancel
   - intent: refundCancel
     description: "Cancel a refund"
