@@ -56,7 +56,7 @@ async fn fleet() -> Option<Fleet> {
     let all = corpus::read(&corpus::places()).ok()?;
     let batch = ingest.register_many(&Principal::local("bench"), corpus::take(&all, CAPABILITIES, 7)).await.ok()?;
     println!("{} capabilities of {} agents from {:?}", batch.capabilities, batch.agents, corpus::places());
-    let resolver = Resolver::new(views.clone(), models, clock, None, ResolverConfig::default());
+    let resolver = Resolver::new(views.clone(), clock, None, ResolverConfig::default());
     Some(Fleet { views, ingest, resolver, folder })
 }
 

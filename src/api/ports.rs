@@ -70,3 +70,15 @@ pub struct Version {
     /// Durability of the store, as it is in force.
     pub durability: String,
 }
+
+/// What an operator does to a running service. JSON in, JSON out: docs/replay.md describes both.
+pub trait AdminPort: Send + Sync {
+    /// The policy in force and its versions.
+    fn policy(&self) -> BoxFuture<'_, Result<Value, Error>>;
+    /// Puts a change of the policy in force, or rolls back.
+    fn change_policy(&self, request: Value) -> BoxFuture<'_, Result<Value, Error>>;
+    /// The models in use, and how far a swap is.
+    fn models(&self) -> BoxFuture<'_, Result<Value, Error>>;
+    /// Prepares, makes, undoes or drops a swap of models.
+    fn swap_models(&self, request: Value) -> BoxFuture<'_, Result<Value, Error>>;
+}

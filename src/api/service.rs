@@ -9,7 +9,7 @@ use crate::api::auth::Authenticator;
 use crate::api::convert;
 use crate::api::json::MAX_BATCH;
 use crate::api::pb;
-use crate::api::ports::{MatcherPort, RegistryPort, StatusPort};
+use crate::api::ports::{AdminPort, MatcherPort, RegistryPort, StatusPort};
 use crate::clock::Clock;
 use crate::config::Limits;
 use crate::dispatch::service::Dispatcher;
@@ -66,6 +66,8 @@ pub struct Parts {
     pub status: Arc<dyn StatusPort>,
     /// Delivery; only in a process that serves.
     pub dispatch: Option<Dispatcher>,
+    /// What operators do.
+    pub admin: Arc<dyn AdminPort>,
     /// Tokens.
     pub auth: Authenticator,
     /// Limits.
@@ -239,6 +241,34 @@ impl Service {
         Ok(answers.boxed())
     }
 
+    /// Only operators: the local principal, and tokens with the scope `admin`.
+    fn operator(call: &Call) -> Result<(), Error> {
+        if call.who.scopes.has(ADMIN_SCOPE) {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, format!("the scope `{ADMIN_SCOPE}` is needed")))
+    }
+
+    /// The policy in force and its versions.
+    pub async fn policy(&self, call: &Call) -> Result<Value, Error> {
+        self.run(call, "policy", None, async { Self::operator(call).map(|()| self.parts.admin.policy())?.await }).await
+    }
+
+    /// Puts a change of the policy in force, or rolls back.
+    pub async fn change_policy(&self, call: &Call, request: Value) -> Result<Value, Error> {
+        self.run(call, "change_policy", None, async { Self::operator(call).map(|()| self.parts.admin.change_policy(request))?.await }).await
+    }
+
+    /// The models in use, and how far a swap is.
+    pub async fn models(&self, call: &Call) -> Result<Value, Error> {
+        self.run(call, "models", None, async { Self::operator(call).map(|()| self.parts.admin.models())?.await }).await
+    }
+
+    /// Prepares, makes, undoes or drops a swap of models.
+    pub async fn swap_models(&self, call: &Call, request: Value) -> Result<Value, Error> {
+        self.run(call, "swap_models", None, async { Self::operator(call).map(|()| self.parts.admin.swap_models(request))?.await }).await
+    }
+
     /// What is there, then each change.
     pub fn watch(&self, call: &Call) -> Result<BoxStream<'static, pb::RegistryEvent>, Error> {
         let open = self.open()?;
@@ -358,5 +388,8 @@ impl Service {
         Error { message: format!("{OUTWARD}; the log has the cause under the reference {reference}"), faults: Vec::new(), ..e }
     }
 }
+
+/// Scope of operators.
+pub const ADMIN_SCOPE: &str = "admin";
 
 const OUTWARD: &str = "a fault of the service, not of the request";

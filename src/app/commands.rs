@@ -7,7 +7,7 @@ use crate::embed::cache::{Cache, State};
 use crate::embed::catalog::Catalog;
 use crate::embed::fetch::{Event, Fetcher, Progress};
 use crate::error::Error;
-use crate::store::{Durability, Store};
+use crate::store::Peek;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -158,7 +158,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
     Ok(tokio::task::spawn_blocking(work).await.map_err(Error::internal)??)
 }
 
-fn time(text: Option<&String>, name: &str) -> Result<Option<i64>, Failure> {
+pub(super) fn time(text: Option<&String>, name: &str) -> Result<Option<i64>, Failure> {
     text.map(|t| {
         t.parse::<jiff::Timestamp>()
             .map(|t| t.as_millisecond())
@@ -173,7 +173,7 @@ pub async fn log(config: Config, command: &LogCommand, out: &Out) -> Result<Exit
     let (from, to) = (time(which.since.as_ref(), "since")?.unwrap_or(0), time(which.until.as_ref(), "until")?.unwrap_or(i64::MAX));
     let limit = which.limit.unwrap_or(usize::MAX);
     let dir = config.data.dir.clone();
-    let store = Store::open(&dir, Durability::Full).map_err(Error::from)?;
+    let store = Peek::open(&dir).map_err(Error::from)?;
     let mut file = match &which.out {
         Some(path) => {
             Some(std::io::BufWriter::new(std::fs::File::create(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?))
@@ -181,7 +181,7 @@ pub async fn log(config: Config, command: &LogCommand, out: &Out) -> Result<Exit
         None => None,
     };
     let mut count = 0usize;
-    for record in store.export_decisions(from, to).take(limit) {
+    for record in store.decisions(from, to).take(limit) {
         let record = record.map_err(Error::from)?;
         let line = json!({
             "decision_id": record.id,

@@ -3,14 +3,15 @@
 //! A full queue drops the entry and counts it: routing never waits for its own log.
 
 use crate::config::DecisionLog as Settings;
+use crate::route::logged::Body;
 use crate::route::resolver::DecisionSink;
-use crate::route::shortlist::{Item, Shortlist};
+use crate::route::shortlist::Shortlist;
 use crate::store::{DecisionRecord, Retention, Store};
 use crate::tasks::{Stage, Tasks};
 use crate::telemetry::metrics::{Counter, count};
-use crate::types::decision::Decision;
+use crate::types::decision::{Decision, DecisionKind};
+use crate::types::policy::Policy;
 use crate::types::query::Query;
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -19,8 +20,6 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 8192;
 /// Entries of one transaction.
 const BATCH: usize = 256;
-/// Candidates kept of a shortlist.
-const KEPT: usize = 20;
 /// Pause between prunings.
 const PRUNE: Duration = Duration::from_secs(300);
 
@@ -31,9 +30,12 @@ pub struct DecisionLog {
 }
 
 struct Entry {
-    query: Query,
-    list: Shortlist,
-    decision: Decision,
+    id: String,
+    at_ms: i64,
+    caller: String,
+    kind: DecisionKind,
+    text: Option<String>,
+    body: Body,
 }
 
 impl DecisionLog {
@@ -64,7 +66,7 @@ impl DecisionLog {
                 };
                 if !batch.is_empty() {
                     let n = batch.len();
-                    let records: Vec<DecisionRecord> = batch.drain(..).map(|e| record(e, keep_text)).collect();
+                    let records: Vec<DecisionRecord> = batch.drain(..).map(record).collect();
                     if let Err(error) = store.log_decisions(records).await {
                         tracing::warn!(%error, n, "decisions were not logged");
                         for _ in 0..n {
@@ -82,55 +84,22 @@ impl DecisionLog {
 }
 
 impl DecisionSink for DecisionLog {
-    fn take(&self, query: &Query, list: &Shortlist, decision: &Decision) {
+    fn take(&self, query: &Query, list: &Shortlist, decision: &Decision, policy: &Policy) {
         count(Counter::Decisions, &[decision.kind.as_str()]);
-        let entry = || {
-            let mut query = query.clone();
-            if self.keep_text {
-                query.vectors.clear();
-            }
-            query.parts.clear();
-            query.payload = None;
-            let items: Vec<Item> = list.items.iter().take(KEPT).map(|i| Item { features: Vec::new(), ..i.clone() }).collect();
-            let list = Shortlist { items, dropped: list.dropped.clone(), facts: list.facts.clone(), warnings: Vec::new() };
-            Entry { query, list, decision: decision.clone() }
-        };
         match self.queue.try_reserve() {
-            Ok(place) => place.send(entry()),
+            Ok(place) => place.send(Entry {
+                at_ms: query.at_ms,
+                caller: query.principal.caller.to_string(),
+                text: self.keep_text.then(|| query.text.to_string()),
+                id: decision.decision_id.clone(),
+                kind: decision.kind,
+                body: Body::of(query, list, decision, policy, self.keep_text),
+            }),
             Err(_) => count(Counter::DecisionsNotLogged, &[]),
         }
     }
 }
 
-fn record(entry: Entry, keep_text: bool) -> DecisionRecord {
-    let Entry { query, list, decision } = entry;
-    let vectors: Value = if keep_text { Value::Null } else { serde_json::to_value(&query.vectors).unwrap_or_default() };
-    let body = json!({
-        "version": 1,
-        "principal": query.principal,
-        "capability": query.capability,
-        "region": query.region,
-        "target": query.target,
-        "preferred": query.preferred,
-        "only_preferred": query.only_preferred,
-        "exclude": query.exclude,
-        "max_cost": query.max_cost,
-        "preset": query.preset,
-        "previous": query.previous,
-        "depth": query.depth,
-        "k": query.k,
-        "seed": query.seed,
-        "lang": query.lang,
-        "vectors": vectors,
-        "shortlist": list,
-        "decision": decision,
-    });
-    DecisionRecord {
-        id: decision.decision_id,
-        at_ms: query.at_ms,
-        caller: query.principal.caller.to_string(),
-        kind: decision.kind,
-        text: keep_text.then(|| query.text.to_string()),
-        body,
-    }
+fn record(entry: Entry) -> DecisionRecord {
+    DecisionRecord { id: entry.id, at_ms: entry.at_ms, caller: entry.caller, kind: entry.kind, text: entry.text, body: entry.body.json() }
 }

@@ -12,7 +12,10 @@ use std::io::Write;
 
 /// Runs an evaluation.
 pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exit, Failure> {
-    let EvalCommand::Run(args) = command;
+    let args = match command {
+        EvalCommand::Run(args) => args,
+        EvalCommand::Models(args) => return super::compare::run(config, args, out).await,
+    };
     let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
     if !read.faults.is_empty() {
         for fault in read.faults.iter().take(20) {
@@ -83,7 +86,7 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
 }
 
 /// A folder for the run's store: the given one, or a temporary one that goes with the run.
-fn store_folder(given: Option<&std::path::Path>) -> Result<(std::path::PathBuf, Option<Temporary>), Failure> {
+pub(super) fn store_folder(given: Option<&std::path::Path>) -> Result<(std::path::PathBuf, Option<Temporary>), Failure> {
     if let Some(given) = given {
         return Ok((given.to_path_buf(), None));
     }
@@ -92,7 +95,7 @@ fn store_folder(given: Option<&std::path::Path>) -> Result<(std::path::PathBuf, 
     Ok((folder.clone(), Some(Temporary(folder))))
 }
 
-struct Temporary(std::path::PathBuf);
+pub(super) struct Temporary(std::path::PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {

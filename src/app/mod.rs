@@ -1,21 +1,26 @@
 //! The root: puts the parts together, starts and stops them in order. No logic of its own.
 
+mod admin;
 mod bench;
 mod commands;
+mod compare;
 mod decision_log;
 mod delivery;
 mod demo;
 mod evaluation;
 mod parts;
+mod policies;
 mod ports;
 mod probe;
+mod replay;
 mod schemas;
 mod serve;
+mod tune;
 
 pub use parts::Parts;
 
 use crate::api::service::Service;
-use crate::cli::{App, BenchCommand, EvalCommand, Exit, Failure, LogCommand, ModelsCommand, Out, Up};
+use crate::cli::{App, BenchCommand, EvalCommand, Exit, Failure, LogCommand, ModelsCommand, Out, Replay, Tune, Up, Won};
 use crate::config::Config;
 use crate::error::Error;
 use futures::future::{BoxFuture, FutureExt};
@@ -44,6 +49,14 @@ impl App for Root {
 
     fn bench<'a>(&'a self, config: Config, command: &'a BenchCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {
         bench::run(config, command, out).boxed()
+    }
+
+    fn replay<'a>(&'a self, config: Config, command: &'a Replay, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {
+        replay::run(config, command, out).boxed()
+    }
+
+    fn tune<'a>(&'a self, config: Config, command: &'a Tune, out: &'a Out) -> BoxFuture<'a, Result<Won, Failure>> {
+        tune::run(config, command, out).boxed()
     }
 
     fn log<'a>(&'a self, config: Config, command: &'a LogCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>> {

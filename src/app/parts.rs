@@ -1,7 +1,9 @@
 //! Opens the store, loads the models, fills the View, and hands out the service functions.
 
+use super::admin::{Admin, AdminDoor, AdminParts, switched_to};
 use super::decision_log::DecisionLog;
 use super::delivery;
+use super::policies::Versions;
 use super::ports::{Matcher, Registry, Status};
 use super::schemas::WebSchemas;
 use crate::api::auth::Authenticator;
@@ -23,6 +25,7 @@ use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
 use crate::store::{Durability, Store};
 use crate::tasks::Tasks;
 use crate::view::Views;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +37,6 @@ pub struct Parts {
     pub tasks: Tasks,
     /// Durable state.
     pub store: Arc<Store>,
-    /// Models.
-    pub models: Arc<Models>,
     /// Current View.
     pub views: Arc<Views>,
     /// Write path.
@@ -49,7 +50,8 @@ pub struct Parts {
     /// Milliseconds one short text takes, by model.
     pub embed_ms: Vec<(Arc<str>, f64)>,
     clock: Arc<dyn Clock>,
-    canary: Arc<Resolver>,
+    canary: Arc<ArcSwap<Resolver>>,
+    admin: Arc<Admin>,
 }
 
 /// Settings of the models by the configuration.
@@ -93,15 +95,27 @@ impl Parts {
     pub async fn open(config: Config, progress: &(dyn Progress + 'static)) -> Result<Self, Error> {
         let store = Arc::new(Store::open(&config.data.dir, Durability::Full)?);
         crate::index::text::warm();
-        let (models, embed_ms) = load_models(models_config(&config), progress).await?;
+        let settings = models_config(&config);
+        let switched = {
+            let (store, settings) = (store.clone(), settings.clone());
+            tokio::task::spawn_blocking(move || switched_to(&store, &settings)).await.map_err(Error::internal)??
+        };
+        let (models, embed_ms) = match switched {
+            Some(models) => (models, Vec::new()),
+            None => load_models(settings.clone(), progress).await?,
+        };
+        let versions = Versions::of(&store)?;
+        if versions.active > 0 {
+            tracing::info!(version = versions.active, "a version of the policy is in force over the configuration");
+        }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let tasks = Tasks::new();
         let boot = Boot {
             store: store.clone(),
-            models: models.clone(),
+            models,
             schemas: Schemas::new(config.schemas.folder.clone(), WebSchemas::below(&config.schemas.allow_urls, &config.outbound)),
             clock: clock.clone(),
-            policy: config.policy.clone(),
+            policy: versions.effective(&config.policy),
             dense: DenseConfig {
                 stack: stack(&config.index),
                 graph: GraphConfig {
@@ -131,9 +145,21 @@ impl Parts {
             local: config.auth.tokens.is_empty(),
             deadline: limits.deadline_default,
         };
-        let resolver = Arc::new(Resolver::new(views.clone(), models.clone(), clock.clone(), Some(log), resolver_config.clone()));
-        let canary = Arc::new(Resolver::new(ingest.canary().await?, models.clone(), clock.clone(), None, resolver_config));
-        Ok(Self { config, tasks, store, models, views, ingest, resolver, dispatcher: None, loaded, embed_ms, clock, canary })
+        let resolver = Arc::new(Resolver::new(views.clone(), clock.clone(), Some(log), resolver_config.clone()));
+        let canary = Resolver::new(ingest.canary().await?, clock.clone(), None, resolver_config.clone());
+        let canary = Arc::new(ArcSwap::from_pointee(canary));
+        let admin = Admin::new(AdminParts {
+            store: store.clone(),
+            ingest: ingest.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            configured: config.policy.clone(),
+            models: settings,
+            resolver: resolver_config,
+            canary: canary.clone(),
+            versions,
+        });
+        Ok(Self { config, tasks, store, views, ingest, resolver, loaded, embed_ms, clock, canary, admin, dispatcher: None })
     }
 
     /// Starts delivery. From here on messages that the store holds go on their way.
@@ -160,9 +186,9 @@ impl Parts {
             status: Arc::new(Status {
                 canary: self.canary.clone(),
                 views: self.views.clone(),
-                models: self.models.clone(),
                 durability: self.store.durability().to_string(),
             }),
+            admin: Arc::new(AdminDoor(self.admin.clone())),
             auth: Authenticator::new(self.config.auth.clone()),
             limits: self.config.server.limits.clone(),
             waiting: self.config.dispatch.waiting,
@@ -175,7 +201,7 @@ impl Parts {
     pub async fn close(self) -> Vec<crate::tasks::Late> {
         let grace = self.config.server.grace;
         let late = self.tasks.shutdown(grace).await;
-        self.models.stop();
+        self.ingest.models().stop();
         // the writer's queue is emptied when the last handle of the store goes
         drop(self);
         tokio::time::sleep(Duration::from_millis(1)).await;

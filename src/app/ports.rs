@@ -1,7 +1,6 @@
 //! The ports of the doors, over the write and the read path.
 
 use crate::api::ports::{MatcherPort, RegistryPort, Resolved, StatusPort, Version};
-use crate::embed::models::Models;
 use crate::error::{Code, Error};
 use crate::ingest::{Ingest, canary};
 use crate::route::resolver::{self, Resolver};
@@ -9,6 +8,7 @@ use crate::types::decision::DecisionKind;
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use crate::types::{AgentKey, Principal};
 use crate::view::Views;
+use arc_swap::ArcSwap;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
 use serde_json::Value;
@@ -73,11 +73,9 @@ impl MatcherPort for Matcher {
 /// State of the whole.
 pub struct Status {
     /// Resolves over the canary's fleet.
-    pub canary: Arc<Resolver>,
+    pub canary: Arc<ArcSwap<Resolver>>,
     /// Current View.
     pub views: Arc<Views>,
-    /// Models.
-    pub models: Arc<Models>,
     /// Durability of the store, as it is in force.
     pub durability: String,
 }
@@ -85,13 +83,13 @@ pub struct Status {
 impl StatusPort for Status {
     fn ready(&self) -> BoxFuture<'_, Result<(), Error>> {
         async move {
-            let request = if self.models.fingerprints().is_empty() {
+            let request = if self.views.load().models.fingerprints().is_empty() {
                 // without models only names are known for sure
                 ResolveRequest { capability: Some(canary::CAPABILITY.into()), fallback: Some(false), ..ResolveRequest::default() }
             } else {
                 ResolveRequest { query: canary::QUERY.into(), fallback: Some(false), ..ResolveRequest::default() }
             };
-            let resolved = self.canary.resolve(&Principal::local("readiness"), &request).await?;
+            let resolved = self.canary.load_full().resolve(&Principal::local("readiness"), &request).await?;
             let found = resolved.decision.candidates.first().is_some_and(|c| &*c.capability == canary::CAPABILITY);
             if !found || resolved.decision.kind == DecisionKind::None {
                 return Err(Error::new(Code::Internal, "the canary query was not routed to the canary"));
@@ -106,10 +104,11 @@ impl StatusPort for Status {
     }
 
     fn version(&self) -> Version {
+        let view = self.views.load();
         Version {
             version: env!("CARGO_PKG_VERSION").into(),
-            catalog: self.views.load().catalog.generation(),
-            models: self.models.fingerprints().iter().map(ToString::to_string).collect(),
+            catalog: view.catalog.generation(),
+            models: view.models.fingerprints().iter().map(ToString::to_string).collect(),
             durability: self.durability.clone(),
         }
     }

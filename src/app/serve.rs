@@ -25,7 +25,7 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
     let mut parts = Parts::open(config, &progress).await?;
     progress.finish();
     for (model, ms) in &parts.embed_ms {
-        tracing::info!(%model, ms_a_text = format!("{ms:.1}"), threads = parts.models.stats().worker.threads, "model loaded");
+        tracing::info!(%model, ms_a_text = format!("{ms:.1}"), threads = parts.ingest.models().stats().worker.threads, "model loaded");
     }
     tracing::info!(
         agents = parts.loaded.agents,
@@ -113,10 +113,10 @@ fn background(parts: &Parts) {
             }
         }
     }));
-    let (views, models, stop) = (parts.views.clone(), parts.models.clone(), tasks.stop(Stage::Work));
+    let (views, stop) = (parts.views.clone(), tasks.stop(Stage::Work));
     drop(tasks.spawn(Stage::Work, "gauges", async move {
         let mut tick = tokio::time::interval(Duration::from_secs(2));
-        let mut before = models.stats();
+        let mut before = views.load().models.stats();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -128,7 +128,7 @@ fn background(parts: &Parts) {
                     }
                     set(Gauge::Capabilities, &[], view.catalog.capability_count() as f64);
                     set(Gauge::Pending, &[], view.pending as f64);
-                    let now = models.stats();
+                    let now = view.models.stats();
                     count_by(Counter::EmbeddedTexts, &["all", "all"], now.worker.embedded.saturating_sub(before.worker.embedded));
                     count_by(Counter::VectorCache, &["query", "hit"], now.vectors.hits.saturating_sub(before.vectors.hits));
                     count_by(Counter::VectorCache, &["query", "miss"], now.vectors.misses.saturating_sub(before.vectors.misses));

@@ -12,6 +12,7 @@ use crate::catalog::Delta;
 use crate::catalog::schema::Schemas;
 use crate::clock::{Clock, SystemClock};
 use crate::embed::ModelInfo;
+use crate::embed::models::Models;
 use crate::error::Error;
 use crate::history::Cooccurrence;
 use crate::index::dense::{DenseConfig, Role};
@@ -44,6 +45,8 @@ const NEAR: usize = 10;
 
 /// What to measure with.
 pub struct Base {
+    /// The loaded models.
+    pub models: Arc<Models>,
     /// The model.
     pub model: ModelInfo,
     /// Its scale.
@@ -149,10 +152,11 @@ fn registered(manifest: &Arc<Manifest>, generation: u64) -> Registered {
     }
 }
 
-fn empty_view(words: &LexConfig) -> View {
+fn empty_view(base: &Base, words: &LexConfig) -> View {
     View {
         generation: 0,
         catalog: Default::default(),
+        models: base.models.clone(),
         arms: Vec::new(),
         words: LexIndex::new(words.clone()).snapshot(),
         names: NameIndex::new().snapshot(),
@@ -186,9 +190,9 @@ fn share(found: &[(u32, f32)], truth: &[(u32, f32)]) -> Option<f64> {
 /// Builds a fleet of `n` capabilities and measures it. `exact` = requests that are also answered by an exact scan.
 pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact: usize, seed: u64) -> Result<Size, Error> {
     let before = machine::rss_mib(None).unwrap_or(0.0);
-    let views = Arc::new(Views::new(empty_view(words)));
+    let views = Arc::new(Views::new(empty_view(base, words)));
     let writer = ArmWriter::new(base.model.clone(), dense.clone(), base.background.clone());
-    let mut engine = Engine::new(vec![writer], words.clone(), views.clone());
+    let mut engine = Engine::new(base.models.clone(), vec![writer], words.clone(), views.clone());
     let schemas = Schemas::inline();
     let ((), build_ms) = timed(|| {
         let (mut all, mut vectors) = (Delta::default(), ByText::new());

@@ -68,6 +68,18 @@ impl Backend {
         }
     }
 
+    /// What operators do: `what` = `policy` or `models`; without a body it is shown, with one it is changed.
+    pub async fn admin(&self, what: &str, body: Option<Value>) -> Result<Value, Failure> {
+        match (self, body) {
+            (Self::Server(client), None) => client.call(reqwest::Method::GET, &format!("/v1/admin/{what}"), None::<&()>).await,
+            (Self::Server(client), Some(body)) => client.post(&format!("/v1/admin/{what}"), &body).await,
+            (Self::Local(service, call), None) if what == "policy" => Ok(service.policy(call).await?),
+            (Self::Local(service, call), Some(body)) if what == "policy" => Ok(service.change_policy(call, body).await?),
+            (Self::Local(service, call), None) => Ok(service.models(call).await?),
+            (Self::Local(service, call), Some(body)) => Ok(service.swap_models(call, body).await?),
+        }
+    }
+
     /// Shows an agent.
     pub async fn get(&self, agent: pb::AgentRef, version: Option<String>) -> Result<pb::AgentState, Failure> {
         match self {

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum EvalCommand {
     /// Registers a set's manifests in a store of its own, routes its queries, and counts what came out.
     Run(EvalRun),
+    /// Compares embedding models on one's own fleet and queries.
+    Models(EvalModels),
 }
 
 /// One evaluation.
@@ -32,6 +34,44 @@ pub struct EvalRun {
     #[arg(long, value_name = "FILE")]
     pub features: Option<PathBuf>,
     /// Keeps the run's vectors in this folder, so that the next run embeds nothing twice.
+    #[arg(long = "cache", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// A comparison of models.
+///
+/// A model is a NAME of the catalogue, a folder with model.safetensors (BERT or XLM-R; written with a / in it), or vectors from elsewhere (.jsonl, .npy);
+/// then @f32 or @int8, then :zh or :en. Several joined by + run side by side, each text going to the model of its language.
+#[derive(Args, Debug)]
+pub struct EvalModels {
+    /// Models, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "MODEL", required_unless_present = "texts")]
+    pub models: Vec<String>,
+    /// Manifests, as a file or a folder.
+    #[arg(long, value_name = "FILE")]
+    pub manifests: PathBuf,
+    /// Queries with the answers expected (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub queries: PathBuf,
+    /// Only queries of this split.
+    #[arg(long, value_name = "SPLIT")]
+    pub split: Option<String>,
+    /// At most this many queries, drawn with the seed.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Seed of every draw.
+    #[arg(long, default_value_t = 7, value_name = "N")]
+    pub seed: u64,
+    /// What thresholds are refitted for.
+    #[arg(long, value_name = "WORDS")]
+    pub aim: Option<String>,
+    /// Writes the report as one HTML page.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Writes every text that vectors are needed of (one JSON string a line), and compares nothing.
+    #[arg(long, value_name = "FILE")]
+    pub texts: Option<PathBuf>,
+    /// Keeps vectors in this folder between runs.
     #[arg(long = "cache", value_name = "DIR")]
     pub data: Option<PathBuf>,
 }

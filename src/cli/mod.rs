@@ -20,19 +20,24 @@ mod models;
 mod out;
 mod print;
 mod register;
+mod replay;
 mod resolve;
+mod swap;
 mod token;
 mod top;
+mod tune;
 mod up;
 mod work;
 mod wrap;
 
 pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchResolve, BenchScale, DoorKind, Speech};
-pub use eval::{EvalCommand, EvalRun};
+pub use eval::{EvalCommand, EvalModels, EvalRun};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
 pub use out::{Failure, Out, say};
 pub use print::answer;
+pub use replay::{Replay, SweepArg};
+pub use tune::{Tune, Won};
 pub use up::{Serve, Up};
 
 use crate::api::service::Service;
@@ -65,6 +70,10 @@ pub trait App: Send + Sync {
     fn eval<'a>(&'a self, config: Config, command: &'a EvalCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
     /// Runs a measurement of speed.
     fn bench<'a>(&'a self, config: Config, command: &'a BenchCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
+    /// Replays history.
+    fn replay<'a>(&'a self, config: Config, replay: &'a Replay, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
+    /// Fits on history; what is to be applied, and why.
+    fn tune<'a>(&'a self, config: Config, tune: &'a Tune, out: &'a Out) -> BoxFuture<'a, Result<Won, Failure>>;
     /// Exports the decision log.
     fn log<'a>(&'a self, config: Config, command: &'a LogCommand, out: &'a Out) -> BoxFuture<'a, Result<Exit, Failure>>;
 }
@@ -154,6 +163,13 @@ pub enum Command {
     /// Reads the decision log.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Decides history again under other settings, and says what each would have been worth.
+    Replay(Box<Replay>),
+    /// Fits weights and thresholds on history, and applies what wins.
+    Tune(Box<Tune>),
+    /// Swaps the models of a running service.
+    #[command(subcommand)]
+    Swap(swap::SwapCommand),
     /// Makes access tokens.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -233,6 +249,9 @@ pub async fn run(cli: Cli, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         Command::Models(command) => app.models(common.config(vec![])?, &command, out).await,
         Command::Eval(command) => app.eval(common.config(vec![])?, &command, out).await,
         Command::Bench(command) => app.bench(common.config(vec![])?, &command, out).await,
+        Command::Replay(replay) => app.replay(common.config(vec![])?, &replay, out).await,
+        Command::Tune(tune) => tune.run(common, app, out).await,
+        Command::Swap(command) => command.run(common, app, out).await,
         Command::Log(command) => app.log(common.config(vec![])?, &command, out).await,
         Command::Token(command) => command.run(common, out),
     }

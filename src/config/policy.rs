@@ -36,6 +36,11 @@ pub(super) fn read(r: &mut Reader<'_>) -> Policy {
         bonus,
         live_margin: share(r, "live_margin", shipped.live_margin),
         point: r.section("point", point),
+        points: r.section("points", |r| {
+            let names = r.names();
+            names.into_iter().filter_map(|n| r.section(&n, point).map(|p| (n, p))).collect()
+        }),
+        fitted_for: r.list("fitted_for", &[]),
         rules: r.tables("rules", rule),
         fallback: r.section("fallback", fallback),
         explore: share(r, "explore", shipped.explore),

@@ -56,7 +56,8 @@ impl Bundle {
         Self::of(spec, cache.read_light(&spec.name)?)
     }
 
-    fn of(spec: &ModelSpec, files: Files) -> Result<Self, EmbedError> {
+    /// Checks files that were read elsewhere.
+    pub fn of(spec: &ModelSpec, files: Files) -> Result<Self, EmbedError> {
         let shape: Shape = serde_json::from_slice(&files.config).map_err(|e| files.damaged(CONFIG, e))?;
         if shape.hidden_size != spec.dim || shape.num_attention_heads == 0 || !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
             return Err(files.damaged(

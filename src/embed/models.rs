@@ -216,7 +216,8 @@ impl Models {
     }
 }
 
-fn load_one(spec: &ModelSpec, cache: &Cache, precision: Precision) -> Result<Arc<dyn Embed>, EmbedError> {
+/// Loads one model of the cache.
+pub fn load_one(spec: &ModelSpec, cache: &Cache, precision: Precision) -> Result<Arc<dyn Embed>, EmbedError> {
     match precision {
         Precision::Int8 => Ok(Arc::new(Int8::load(spec, cache)?)),
         Precision::Fp32 => Ok(Arc::new(Fp32::load(Bundle::read(spec, cache)?)?)),

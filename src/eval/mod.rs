@@ -1,6 +1,11 @@
 //! Offline tools: how good is the routing on labelled requests.
 
+pub mod agree;
 pub mod dump;
+pub mod html;
 pub mod metrics;
+pub mod models;
 pub mod queries;
+pub mod replay;
 pub mod run;
+pub mod tune;

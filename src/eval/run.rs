@@ -117,17 +117,18 @@ pub struct Report {
 
 /// Notes the last shortlist, whose order of the arms the decision does not carry.
 #[derive(Default)]
-struct Last(Mutex<Option<(Shortlist, Decision)>>);
+struct Last(Mutex<Option<(Query, Shortlist)>>);
 
 impl DecisionSink for Last {
-    fn take(&self, _: &Query, list: &Shortlist, decision: &Decision) {
-        *self.0.lock() = Some((list.clone(), decision.clone()));
+    fn take(&self, query: &Query, list: &Shortlist, _: &Decision, _: &Policy) {
+        *self.0.lock() = Some((query.clone(), list.clone()));
     }
 }
 
 /// A fleet in memory, ready to be asked.
 pub struct Bench {
     ingest: Arc<Ingest>,
+    views: Arc<crate::view::Views>,
     resolver: Resolver,
     last: Arc<Last>,
     /// What the registration did.
@@ -141,7 +142,7 @@ impl Bench {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock(ManualClock::at(AT_MS)));
         let boot = Boot {
             store,
-            models: models.clone(),
+            models,
             schemas: Schemas::inline(),
             clock: clock.clone(),
             policy,
@@ -152,13 +153,18 @@ impl Bench {
         let (views, ingest) = ingest::start(boot).await?;
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
         let last = Arc::new(Last::default());
-        let resolver = Resolver::new(views, models, clock, Some(last.clone()), ResolverConfig::default());
-        Ok(Self { ingest, resolver, last, batch })
+        let resolver = Resolver::new(views.clone(), clock, Some(last.clone()), ResolverConfig::default());
+        Ok(Self { ingest, views, resolver, last, batch })
     }
 
     /// The write path, for runs that register more.
     pub fn ingest(&self) -> &Arc<Ingest> {
         &self.ingest
+    }
+
+    /// The View that is asked.
+    pub fn view(&self) -> Arc<crate::view::View> {
+        self.views.load()
     }
 
     /// Asks one query.
@@ -173,10 +179,15 @@ impl Bench {
             explain: true,
             ..ResolveRequest::default()
         };
-        let resolved = self.resolver.resolve(&Principal::local("eval"), &request).await?;
-        let taken = self.last.0.lock().take();
-        let list = taken.map(|(list, _)| list).unwrap_or_default();
-        Ok(Asked { took_ms: resolved.took_us as f64 / 1e3, route_ms: resolved.route_us as f64 / 1e3, decision: resolved.decision, list })
+        self.resolve(&request).await
+    }
+
+    /// Resolves any request; one at a time.
+    pub async fn resolve(&self, request: &ResolveRequest) -> Result<Asked, Error> {
+        let resolved = self.resolver.resolve(&Principal::local("eval"), request).await?;
+        let Some((query, list)) = self.last.0.lock().take() else { return Err(Error::internal("a decision was not noted")) };
+        let (took_ms, route_ms) = (resolved.took_us as f64 / 1e3, resolved.route_us as f64 / 1e3);
+        Ok(Asked { took_ms, route_ms, decision: resolved.decision, query, list })
     }
 }
 
@@ -197,6 +208,8 @@ impl Clock for FixedClock {
 pub struct Asked {
     /// The decision.
     pub decision: Decision,
+    /// The query as it was decided on.
+    pub query: Query,
     /// Its shortlist.
     pub list: Shortlist,
     /// Milliseconds, embedding included.

@@ -47,7 +47,7 @@ fn lines(text: &str) -> Vec<Arc<str>> {
 }
 
 /// Vectors of the pools of a model's language; of both languages for a model that speaks both.
-async fn scale(store: &Arc<Store>, models: &Models, arm: crate::embed::models::ArmId, lang: Lang) -> Result<Background, Error> {
+pub(super) async fn scale(store: &Arc<Store>, models: &Models, arm: crate::embed::models::ArmId, lang: Lang) -> Result<Background, Error> {
     let pools = match lang {
         Lang::Zh => &POOLS[..1],
         Lang::En => &POOLS[1..],
@@ -67,6 +67,7 @@ pub async fn start(boot: Boot) -> Result<(Arc<Views>, Arc<Ingest>), Error> {
     let view = View {
         generation: 0,
         catalog: Catalog::default(),
+        models: boot.models.clone(),
         arms: Vec::new(),
         words: LexIndex::new(boot.words.clone()).snapshot(),
         names: NameIndex::new().snapshot(),
@@ -83,8 +84,8 @@ pub async fn start(boot: Boot) -> Result<(Arc<Views>, Arc<Ingest>), Error> {
         let background = scale(&boot.store, &boot.models, id, info.lang).await?;
         arms.push(ArmWriter::new(info, boot.dense.clone(), Arc::new(background)));
     }
-    let engine = Engine::new(arms, boot.words, views.clone());
+    let engine = Engine::new(boot.models, arms, boot.words, views.clone());
     engine.publish();
-    let ingest = Ingest::new(boot.store, boot.models, boot.schemas, boot.clock, views.clone(), engine, boot.config);
+    let ingest = Ingest::new(boot.store, boot.schemas, boot.clock, views.clone(), engine, boot.dense, boot.config);
     Ok((views, Arc::new(ingest)))
 }

@@ -5,11 +5,13 @@
 
 use crate::catalog::{CapEntry, Catalog, Delta};
 use crate::embed::ModelInfo;
+use crate::embed::models::Models;
 use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, Role};
 use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
 use crate::index::names::{NameDoc, NameIndex};
 use crate::ingest::texts::{self, Piece};
 use crate::ingest::vectors::ByText;
+use crate::types::policy::Policy;
 use crate::view::{Arm, Background, Ceilings, View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +31,28 @@ impl ArmWriter {
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
         let index = DenseIndex::with_anchors(model.dim, config, background.anchors());
         Self { index, model, background, hubs: imbl::HashMap::new(), ceilings: Ceilings::default() }
+    }
+
+    /// As it stands, for a View.
+    pub fn arm(&self) -> Arm {
+        Arm {
+            model: self.model.clone(),
+            dense: self.index.snapshot(),
+            background: self.background.clone(),
+            hubs: self.hubs.clone(),
+            ceilings: self.ceilings.clone(),
+        }
+    }
+
+    /// Takes capabilities in and slots out.
+    pub fn apply_caps(&mut self, removed: &[u32], added: &[Arc<CapEntry>], vectors: &ByText, catalog: &Catalog) {
+        let docs = added.iter().filter_map(|cap| dense_doc(cap, &self.model, vectors)).collect();
+        self.apply(removed, docs, catalog);
+    }
+
+    /// Upkeep that is due.
+    pub fn settle(&mut self) {
+        self.index.settle();
     }
 
     fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>, catalog: &Catalog) {
@@ -73,6 +97,8 @@ pub struct Engine {
     pub catalog: Catalog,
     /// One writer a model.
     pub arms: Vec<ArmWriter>,
+    /// The models of the writers.
+    pub models: Arc<Models>,
     words: LexIndex,
     names: NameIndex,
     /// Slots whose vectors are not computed yet.
@@ -92,8 +118,16 @@ fn dense_doc(cap: &CapEntry, model: &ModelInfo, vectors: &ByText) -> Option<Dens
 
 impl Engine {
     /// An empty engine that publishes into `views`.
-    pub fn new(arms: Vec<ArmWriter>, words: LexConfig, views: Arc<Views>) -> Self {
-        Self { catalog: Catalog::default(), arms, words: LexIndex::new(words), names: NameIndex::new(), pending: BTreeSet::new(), views }
+    pub fn new(models: Arc<Models>, arms: Vec<ArmWriter>, words: LexConfig, views: Arc<Views>) -> Self {
+        Self {
+            catalog: Catalog::default(),
+            arms,
+            models,
+            words: LexIndex::new(words),
+            names: NameIndex::new(),
+            pending: BTreeSet::new(),
+            views,
+        }
     }
 
     /// Applies a change of the catalog to every index. `vectors` holds the vectors of the added capabilities, by arm; an arm without them
@@ -154,28 +188,25 @@ impl Engine {
     /// Runs upkeep of the indexes (sealing, merging) if some is due; the heavy part of large fleets runs elsewhere.
     pub fn settle(&mut self) {
         for arm in &mut self.arms {
-            arm.index.settle();
+            arm.settle();
         }
         self.words.settle();
     }
 
     /// Publishes the current state. Returns the generation of the View.
     pub fn publish(&self) -> u64 {
-        let arms: Vec<Arm> = self
-            .arms
-            .iter()
-            .map(|a| Arm {
-                model: a.model.clone(),
-                dense: a.index.snapshot(),
-                background: a.background.clone(),
-                hubs: a.hubs.clone(),
-                ceilings: a.ceilings.clone(),
-            })
-            .collect();
+        self.publish_under(None)
+    }
+
+    /// Publishes the current state and, in the same step, another policy.
+    pub fn publish_under(&self, policy: Option<Arc<Policy>>) -> u64 {
+        let arms: Vec<Arm> = self.arms.iter().map(ArmWriter::arm).collect();
         let (catalog, words, names, pending) = (self.catalog.clone(), self.words.snapshot(), self.names.snapshot(), self.pending.len());
         self.views.update(|old| View {
             catalog: catalog.clone(),
+            models: self.models.clone(),
             arms: arms.clone(),
+            policy: policy.clone().unwrap_or_else(|| old.policy.clone()),
             words: words.clone(),
             names: names.clone(),
             pending,

@@ -42,9 +42,10 @@ impl Ingest {
             all.added.extend(delta.added);
         }
         // vectors that the store has, by arm; a capability counts as known when all its texts are
+        let models = engine.models.clone();
         let mut by_arm = Vec::new();
         let mut unknown: HashMap<u32, Arc<CapEntry>> = HashMap::new();
-        for (_, info) in self.models.arms() {
+        for (_, info) in models.arms() {
             let texts: Vec<Arc<str>> = all.added.iter().flat_map(|cap| super::engine::pieces_of(cap, info)).map(|p| p.text).collect();
             let (store, fingerprint, dim) = (self.store.clone(), info.fingerprint.clone(), info.dim);
             let known =
@@ -76,9 +77,10 @@ impl Ingest {
 
     /// Embeds one chunk of what is pending and publishes it. Returns how many capabilities are left; call it until 0.
     pub async fn fill(&self) -> Result<usize, Error> {
-        let caps: Vec<Arc<CapEntry>> = {
+        let (models, caps): (_, Vec<Arc<CapEntry>>) = {
             let engine = self.engine.lock().await;
-            engine.pending.iter().take(FILL).filter_map(|slot| engine.catalog.capability(*slot).cloned()).collect()
+            let caps = engine.pending.iter().take(FILL).filter_map(|slot| engine.catalog.capability(*slot).cloned()).collect();
+            (engine.models.clone(), caps)
         };
         if caps.is_empty() {
             let mut engine = self.engine.lock().await;
@@ -86,8 +88,12 @@ impl Ingest {
             engine.publish();
             return Ok(0);
         }
-        let (by_arm, _) = self.vectors_of_caps(&caps, WorkClass::Ingest).await?;
+        let (by_arm, _) = self.vectors_of_caps(&models, &caps, WorkClass::Ingest).await?;
         let mut engine = self.engine.lock().await;
+        if !Arc::ptr_eq(&models, &engine.models) {
+            // other models meanwhile: these vectors are of no use
+            return Ok(engine.pending.len());
+        }
         let slots: Vec<u32> = caps.iter().map(|c| c.slot).collect();
         engine.fill(&slots, &by_arm);
         engine.settle();

@@ -15,6 +15,7 @@ mod probe;
 mod quota;
 mod register;
 mod registry;
+mod swap;
 pub mod texts;
 mod vectors;
 mod watch;
@@ -25,16 +26,19 @@ pub use load::Loaded;
 pub use probe::{Probe, ProbeRound};
 pub use quota::Quota;
 pub use register::Batch;
+pub use swap::Beside;
 pub use vectors::ByText;
 
 use crate::catalog::schema::Schemas;
 use crate::clock::Clock;
 use crate::embed::models::Models;
 use crate::error::Error;
+use crate::index::dense::DenseConfig;
 use crate::live::{LiveTable, Protection};
 use crate::store::Store;
 use crate::types::manifest_check::Rules;
 use crate::types::outbound::OutboundPolicy;
+use crate::types::policy::Policy;
 use crate::types::request::RegistryEvent;
 use crate::types::{AgentKey, Principal};
 use crate::view::Views;
@@ -78,7 +82,6 @@ impl Default for IngestConfig {
 /// The write path and the registry.
 pub struct Ingest {
     pub(crate) store: Arc<Store>,
-    pub(crate) models: Arc<Models>,
     pub(crate) schemas: Schemas,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) views: Arc<Views>,
@@ -86,6 +89,7 @@ pub struct Ingest {
     pub(crate) live: Arc<Mutex<LiveTable>>,
     pub(crate) events: broadcast::Sender<RegistryEvent>,
     pub(crate) pace: quota::Pace,
+    pub(crate) dense: DenseConfig,
     pub(crate) config: IngestConfig,
 }
 
@@ -93,17 +97,16 @@ impl Ingest {
     /// Puts the write path together around an empty engine; `load` fills it from the store.
     pub fn new(
         store: Arc<Store>,
-        models: Arc<Models>,
         schemas: Schemas,
         clock: Arc<dyn Clock>,
         views: Arc<Views>,
         engine: Engine,
+        dense: DenseConfig,
         config: IngestConfig,
     ) -> Self {
         let live = Arc::new(Mutex::new(LiveTable::new(Protection { probe_failures: config.probe_failures, ..Protection::default() })));
         Self {
             store,
-            models,
             schemas,
             clock,
             views,
@@ -111,8 +114,19 @@ impl Ingest {
             live,
             events: broadcast::channel(EVENTS).0,
             pace: quota::Pace::default(),
+            dense,
             config,
         }
+    }
+
+    /// The View in use.
+    pub fn current(&self) -> Arc<crate::view::View> {
+        self.views.load()
+    }
+
+    /// The models in use.
+    pub fn models(&self) -> Arc<Models> {
+        self.views.load().models.clone()
     }
 
     /// The table of live state, for those that report outcomes.
@@ -163,6 +177,12 @@ impl Ingest {
         if let Some(change) = change {
             self.tell(watch::kind_of(change.now), Some(change.agent));
         }
+    }
+
+    /// Puts another policy in force, from the next decision on.
+    pub fn set_policy(&self, policy: Policy) {
+        let policy = Arc::new(policy);
+        self.views.update(|old| crate::view::View { policy: policy.clone(), ..old.clone() });
     }
 
     pub(crate) fn tell(&self, kind: &'static str, agent: Option<AgentKey>) {

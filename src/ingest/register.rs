@@ -1,10 +1,10 @@
 //! Registration: one manifest, or many at once with one publication.
 
-use super::engine::pieces_of;
+use super::engine::{Engine, pieces_of};
 use super::vectors::{ByText, vectors};
 use super::{Ingest, Quota, lint};
 use crate::catalog::{CapEntry, Catalog, Delta, check_schemas};
-use crate::embed::models::ArmId;
+use crate::embed::models::{ArmId, Models};
 use crate::embed::worker::WorkClass;
 use crate::error::Error;
 use crate::store::Registration;
@@ -17,6 +17,7 @@ use crate::types::{AgentKey, Grant, Principal};
 use futures::StreamExt;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::sync::MutexGuard;
 
 /// Writes that wait for the same commit in a batch.
 const WRITES: usize = 128;
@@ -57,9 +58,8 @@ impl Ingest {
         let (quota, owner) = (self.quota_of(who), Self::owner(who));
         Self::within_quota(quota, &self.views.load().catalog, owner, &key)?;
         self.pace.take(quota, owner, self.clock.now_ms())?;
-        let (by_arm, embedded) = self.vectors_of(std::slice::from_ref(&manifest), WorkClass::Ingest).await?;
+        let (mut engine, by_arm, embedded) = self.ready_to_index(std::slice::from_ref(&manifest)).await?;
         let generation = {
-            let mut engine = self.engine.lock().await;
             // again, now that nobody else registers
             Self::within_quota(quota, &engine.catalog, owner, &key)?;
             let now = self.clock.now_ms();
@@ -70,6 +70,7 @@ impl Ingest {
             engine.publish();
             registered.generation
         };
+        drop(engine);
         self.refresh_live_of(&key);
         self.tell("registered", Some(key.clone()));
         warnings.extend(self.advice(who, &manifest));
@@ -97,9 +98,8 @@ impl Ingest {
             }
             taken.push(Arc::new(manifest));
         }
-        let (by_arm, embedded) = self.vectors_of(&taken, WorkClass::Ingest).await?;
+        let (mut engine, by_arm, embedded) = self.ready_to_index(&taken).await?;
         batch.embedded = embedded;
-        let mut engine = self.engine.lock().await;
         let now = self.clock.now_ms();
         let owner = Self::owner(who).to_string();
         let writes = taken.into_iter().map(|manifest| {
@@ -137,11 +137,31 @@ impl Ingest {
         Ok(batch)
     }
 
+    /// Vectors of `manifests` by the models in use, and the writer's lock. Embedding comes before the lock; when the models were swapped in between, it
+    /// is done again with the new ones.
+    async fn ready_to_index(&self, manifests: &[Arc<Manifest>]) -> Result<(MutexGuard<'_, Engine>, Vec<ByText>, usize), Error> {
+        let mut embedded = 0;
+        loop {
+            let models = self.models();
+            let (by_arm, n) = self.vectors_of(&models, manifests, WorkClass::Ingest).await?;
+            embedded += n;
+            let engine = self.engine.lock().await;
+            if Arc::ptr_eq(&models, &engine.models) {
+                return Ok((engine, by_arm, embedded));
+            }
+        }
+    }
+
     /// Vectors of every text of `manifests`, by arm, and how many were computed.
-    pub(crate) async fn vectors_of(&self, manifests: &[Arc<Manifest>], class: WorkClass) -> Result<(Vec<ByText>, usize), Error> {
+    pub(crate) async fn vectors_of(
+        &self,
+        models: &Models,
+        manifests: &[Arc<Manifest>],
+        class: WorkClass,
+    ) -> Result<(Vec<ByText>, usize), Error> {
         let mut by_arm = Vec::new();
         let mut computed = 0;
-        let arms: Vec<_> = self.models.arms().map(|(id, info)| (id, info.clone())).collect();
+        let arms: Vec<_> = models.arms().map(|(id, info)| (id, info.clone())).collect();
         for (id, info) in arms {
             let mut wanted = Vec::new();
             for manifest in manifests {
@@ -150,7 +170,7 @@ impl Ingest {
                     wanted.extend(super::texts::pieces(manifest, capability, &words, info.lang).into_iter().map(|p| p.text));
                 }
             }
-            let (found, n) = vectors(&self.store, &self.models, id, &wanted, class).await?;
+            let (found, n) = vectors(&self.store, models, id, &wanted, class).await?;
             computed += n;
             by_arm.push(found);
         }
@@ -158,13 +178,18 @@ impl Ingest {
     }
 
     /// Vectors of capabilities that are in the catalog, by arm.
-    pub(crate) async fn vectors_of_caps(&self, caps: &[Arc<CapEntry>], class: WorkClass) -> Result<(Vec<ByText>, usize), Error> {
+    pub(crate) async fn vectors_of_caps(
+        &self,
+        models: &Models,
+        caps: &[Arc<CapEntry>],
+        class: WorkClass,
+    ) -> Result<(Vec<ByText>, usize), Error> {
         let mut by_arm = Vec::new();
         let mut computed = 0;
-        let arms: Vec<(ArmId, _)> = self.models.arms().map(|(id, info)| (id, info.clone())).collect();
+        let arms: Vec<(ArmId, _)> = models.arms().map(|(id, info)| (id, info.clone())).collect();
         for (id, info) in arms {
             let wanted: Vec<Arc<str>> = caps.iter().flat_map(|cap| pieces_of(cap, &info)).map(|p| p.text).collect();
-            let (found, n) = vectors(&self.store, &self.models, id, &wanted, class).await?;
+            let (found, n) = vectors(&self.store, models, id, &wanted, class).await?;
             computed += n;
             by_arm.push(found);
         }

@@ -137,6 +137,11 @@ pub fn covers(view: &View, recall: &Recall) -> bool {
     })
 }
 
+/// Whether the shipped calibration was fitted for models with these names, all of them.
+pub fn knows<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
+    SHIPPED.as_ref().is_some_and(|c| names.all(|n| c.models.iter().any(|m| m == n)))
+}
+
 /// Probabilities for one query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Confidence {

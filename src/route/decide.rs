@@ -104,19 +104,23 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
     if preset_name != wanted {
         warnings.push(Note::new("unknown_preset", format!("no ranking preset is called {wanted:?}; {preset_name} was used")));
     }
-    let point = policy.point.clone().unwrap_or_else(|| options.shipped.clone());
     let facts = &list.facts;
+    // thresholds of other models mean nothing here
+    let holds = policy.fitted_for.is_empty() || facts.calibrated || facts.exact;
+    let point = policy.point.as_ref().filter(|_| holds).unwrap_or(&options.shipped);
     if !facts.calibrated && !facts.exact {
         warnings.push(Note::new("uncalibrated", "no thresholds were fitted for the models in use: confidence is provisional"));
     }
 
     let ranked = rank::order(list, preset, policy, &mut dice);
-    let kept = cap_publishers(floor_cut(ranked, &point), policy.per_publisher, options.k.clamp(1, 50));
+    let own = ranked.first().and_then(|r| policy.points.get(r.item.agent.namespace.as_str())).filter(|_| holds);
+    let point = own.unwrap_or(point);
+    let kept = cap_publishers(floor_cut(ranked, point), policy.per_publisher, options.k.clamp(1, 50));
     let candidates: Vec<Candidate> = kept.iter().map(|(r, under)| candidate(r, *under)).collect();
 
     let mut reasons = Vec::new();
     let margin = margin_of(&kept);
-    let (kind, confidence) = judge(list, policy, &kept, &point, margin, &mut reasons);
+    let (kind, confidence) = judge(list, policy, &kept, point, margin, &mut reasons);
     let mut candidates = candidates;
     if let Some(first) = candidates.first_mut().filter(|_| kind == DecisionKind::Auto) {
         // what is delivered is worth what the decision says it is
@@ -288,6 +292,32 @@ mod tests {
         let point = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
         let policy = Policy { point: Some(point), ..Default::default() };
         assert_eq!(decide_with(vec![item("a", "x", 0.3)], 0.0, 0.0, &policy).kind, DecisionKind::Auto);
+    }
+
+    #[test]
+    fn a_namespace_may_have_a_point_of_its_own() {
+        let strict = OperatingPoint { auto: 0.95, ..OperatingPoint::default() };
+        let policy = Policy { points: [("test".to_string(), strict)].into(), ..Policy::default() };
+        let sure = || vec![item("a", "x", 0.9)];
+        assert_eq!(decide_with(sure(), 0.9, 0.95, &policy).kind, DecisionKind::Suggest);
+        let mut other = sure();
+        other[0].agent.namespace = crate::types::Namespace::new("elsewhere").unwrap();
+        assert_eq!(decide_with(other, 0.9, 0.95, &policy).kind, DecisionKind::Auto);
+    }
+
+    #[test]
+    fn thresholds_of_other_models_do_not_hold() {
+        // PEERS T1: a threshold set that names other models than those in use
+        let lax = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
+        let policy = Policy { point: Some(lax), fitted_for: vec!["old".into()], ..Policy::default() };
+        let mut list = Shortlist { items: vec![item("a", "x", 0.3)], ..Default::default() };
+        list.facts = QueryFacts { confidence: 0.3, in_scope: 0.9, calibrated: false, ..Default::default() };
+        let options = PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 };
+        let d = pick(&list, &policy, &options);
+        assert_eq!((d.kind, d.calibrated), (DecisionKind::Suggest, false));
+        assert!(d.warnings.iter().any(|w| w.code == "uncalibrated"));
+        list.facts.calibrated = true;
+        assert_eq!(pick(&list, &policy, &options).kind, DecisionKind::Auto);
     }
 
     #[test]

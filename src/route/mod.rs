@@ -10,6 +10,7 @@ pub mod explain;
 pub mod features;
 pub mod filter;
 pub mod fusion;
+pub mod logged;
 pub mod payload;
 pub mod pipeline;
 pub mod prepare;

@@ -163,7 +163,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
                     names.into_iter().any(|n| reading::is_used(text, &crate::types::text::fold_name(n)))
                 })
         }),
-        calibrated: confidence::covers(view, &main.recall),
+        calibrated: calibrated(view, &main.recall),
     };
     if list.facts.negated && part(PartKind::Wanted).is_none() {
         // only what is not wanted was said: nothing here can be sure
@@ -234,6 +234,16 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         list.warnings.push(Note::new("stale_registry", "most leases ended at once; the last known agents are kept"));
     }
     list
+}
+
+/// Whether thresholds fitted for the models that were asked stand behind the decision: the policy's, where it says for which they were fitted, else the shipped ones.
+fn calibrated(view: &View, recall: &Recall) -> bool {
+    let fitted = &view.policy.fitted_for;
+    if fitted.is_empty() {
+        return confidence::covers(view, recall);
+    }
+    let mut asked = recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).peekable();
+    asked.peek().is_some() && asked.all(|a| fitted.iter().any(|f| **f == *a.model.fingerprint))
 }
 
 /// Two requests in one text: the best of each clause stands in front, and the answer is a suggestion that names them.

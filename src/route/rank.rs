@@ -107,6 +107,12 @@ fn reach(item: &Item, policy: &Policy) -> f32 {
     item.similarity + bonus + history_gain(item, policy)
 }
 
+/// A number that stands for agent and capability, the same on every machine (FNV-1a).
+fn identity(item: &Item) -> u64 {
+    let parts = [&*item.agent.domain, item.agent.namespace.as_str(), &*item.agent.agent_id, &*item.folded];
+    parts.iter().flat_map(|p| p.bytes().chain([0])).fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Ranks a shortlist: rules that force first, then names in the query, then the rest.
 pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &mut Dice) -> Vec<Ranked<'a>> {
     let mut ranked: Vec<Ranked<'a>> = list
@@ -123,6 +129,8 @@ pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &m
         (None, Some(Named::InText)) => 2,
         (None, None) => 3,
     };
+    // each item rolls by itself: a candidate more or less changes nobody else's luck, so that a log may leave the hopeless ones out
+    let luck = dice.roll();
     // groups of one capability share the best reach of the group, so that its agents stand together and live terms order them
     let mut keyed: Vec<(u8, f32, u64, Ranked<'a>)> = Vec::with_capacity(ranked.len());
     let mut reaches: Vec<f32> = ranked.iter().map(|r| reach(r.item, policy)).collect();
@@ -138,7 +146,7 @@ pub fn order<'a>(list: &'a Shortlist, preset: &Preset, policy: &Policy, dice: &m
         }
     }
     for (r, reach) in ranked.drain(..).zip(reaches) {
-        keyed.push((tier(r.item), reach, dice.roll(), r));
+        keyed.push((tier(r.item), reach, Dice::new(luck ^ identity(r.item)).roll(), r));
     }
     let mut out = Vec::with_capacity(keyed.len());
     for level in 0..4 {

@@ -5,7 +5,7 @@
 
 use crate::clock::Clock;
 use crate::embed::Embedding;
-use crate::embed::models::{ArmId, Models};
+use crate::embed::models::ArmId;
 use crate::embed::worker::WorkClass;
 use crate::error::{Code, Error};
 use crate::route::prepare::{Limits, prepare};
@@ -13,6 +13,7 @@ use crate::route::shortlist::Shortlist;
 use crate::route::{pipeline, reading};
 use crate::types::decision::{Decision, Note};
 use crate::types::lang::Lang;
+use crate::types::policy::Policy;
 use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
 use crate::types::request::ResolveRequest;
 use crate::types::{Principal, hash};
@@ -39,7 +40,7 @@ pub struct Resolved {
 /// Takes decisions for the log. Must not block.
 pub trait DecisionSink: Send + Sync {
     /// One decision, with what it was made from.
-    fn take(&self, query: &Query, list: &Shortlist, decision: &Decision);
+    fn take(&self, query: &Query, list: &Shortlist, decision: &Decision, policy: &Policy);
 }
 
 /// Settings of the resolver.
@@ -62,7 +63,6 @@ impl Default for ResolverConfig {
 /// Resolves requests.
 pub struct Resolver {
     views: Arc<Views>,
-    models: Arc<Models>,
     clock: Arc<dyn Clock>,
     sink: Option<Arc<dyn DecisionSink>>,
     config: ResolverConfig,
@@ -73,19 +73,13 @@ pub struct Resolver {
 
 impl Resolver {
     /// Puts a resolver together.
-    pub fn new(
-        views: Arc<Views>,
-        models: Arc<Models>,
-        clock: Arc<dyn Clock>,
-        sink: Option<Arc<dyn DecisionSink>>,
-        config: ResolverConfig,
-    ) -> Self {
+    pub fn new(views: Arc<Views>, clock: Arc<dyn Clock>, sink: Option<Arc<dyn DecisionSink>>, config: ResolverConfig) -> Self {
         let mut seed = [0u8; 8];
         if getrandom::fill(&mut seed).is_err() {
             // without entropy the dice are still dice, only predictable
             seed = clock.now_ms().to_le_bytes();
         }
-        Self { views, models, clock, sink, config, seed: u64::from_le_bytes(seed), count: AtomicU64::new(0) }
+        Self { views, clock, sink, config, seed: u64::from_le_bytes(seed), count: AtomicU64::new(0) }
     }
 
     fn draw(&self) -> u64 {
@@ -94,6 +88,12 @@ impl Resolver {
 
     /// Checks a request and gives it its vectors: what [`pipeline::decide`] takes, with warnings of the way there.
     pub async fn prepared(&self, who: &Principal, request: &ResolveRequest) -> Result<(Query, Vec<Note>), Error> {
+        self.embedded(who, request).await.map(|(query, notes, _)| (query, notes))
+    }
+
+    /// The same, with the View to decide on: the newest, so that a registration that came while we embedded counts; but after a swap of models the
+    /// vectors belong to the one before it.
+    async fn embedded(&self, who: &Principal, request: &ResolveRequest) -> Result<(Query, Vec<Note>, Arc<View>), Error> {
         let (mut query, notes) = prepare(who, request, self.config.local, &self.config.limits, self.clock.now_ms(), self.draw())?;
         let limit = query.deadline_ms.map_or(self.config.deadline, |ms| Duration::from_millis(ms).min(self.config.deadline));
         let view = self.views.load();
@@ -101,15 +101,15 @@ impl Resolver {
             Ok(done) => done?,
             Err(_) => return Err(Error::new(Code::DeadlineExceeded, format!("no decision within {} ms", limit.as_millis()))),
         }
-        Ok((query, notes))
+        let newest = self.views.load();
+        let view = if Arc::ptr_eq(&newest.models, &view.models) { newest } else { view };
+        Ok((query, notes, view))
     }
 
     /// Resolves one request.
     pub async fn resolve(&self, who: &Principal, request: &ResolveRequest) -> Result<Resolved, Error> {
         let begin = self.clock.instant();
-        let (query, notes) = self.prepared(who, request).await?;
-        // the newest View: a registration that came while we embedded counts
-        let view = self.views.load();
+        let (query, notes, view) = self.embedded(who, request).await?;
         let routing = self.clock.instant();
         let (list, mut decision) = pipeline::decide(&view, &query);
         let done = self.clock.instant();
@@ -118,7 +118,7 @@ impl Resolver {
             decision.warnings.push(Note::new("field_truncated", "the text is longer than the model's window; its end was not read"));
         }
         if let Some(sink) = &self.sink {
-            sink.take(&query, &list, &decision);
+            sink.take(&query, &list, &decision, &view.policy);
         }
         if !request.explain {
             for candidate in &mut decision.candidates {
@@ -175,17 +175,18 @@ impl Resolver {
     async fn vectors(&self, view: &View, text: &Arc<str>, lang: Lang, across: bool) -> Result<Vec<QueryVector>, Error> {
         let fleet = view.catalog.capability_count();
         let filled = |arm: ArmId| view.arms.get(arm.0).map_or(0, |a| a.dense.len());
-        let native: Vec<ArmId> = self.models.for_lang(lang);
+        let models = &view.models;
+        let native: Vec<ArmId> = models.for_lang(lang);
         let covered = native.iter().map(|a| filled(*a)).max().unwrap_or(0);
         let mut arms: Vec<ArmId> = native.into_iter().filter(|a| filled(*a) > 0).collect();
         if across && covered < fleet || arms.is_empty() {
-            arms.extend(self.models.arms().map(|(id, _)| id).filter(|id| filled(*id) > 0));
+            arms.extend(models.arms().map(|(id, _)| id).filter(|id| filled(*id) > 0));
             arms.sort_unstable();
             arms.dedup();
         }
         let one = |arm: ArmId| async move {
-            let info = self.models.info(arm).cloned();
-            let found: Vec<Embedding> = self.models.embed(arm, std::slice::from_ref(text), WorkClass::Query).await?;
+            let info = models.info(arm).cloned();
+            let found: Vec<Embedding> = models.embed(arm, std::slice::from_ref(text), WorkClass::Query).await?;
             Ok::<_, Error>(info.zip(found.into_iter().next()).map(|(info, e)| QueryVector {
                 model: info.fingerprint,
                 vector: e.vector,

@@ -4,6 +4,7 @@
 //! Invariants: a record is written once; order is time, then arrival; the log never refuses because it is full, it forgets the oldest.
 //! Cost: about 50 µs a record on the writer's caller (compression), one batch commit for many. Not here: what the body holds (`route`).
 
+use super::readers::Readers;
 use super::{Store, StoreError};
 use crate::types::DecisionKind;
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
@@ -89,23 +90,17 @@ impl Store {
 
     /// Decisions made in `from_ms..to_ms`, oldest first. Holds no transaction between pages; what is logged meanwhile may or may not appear.
     pub fn export_decisions(&self, from_ms: i64, to_ms: i64) -> Export<'_> {
-        Export { store: self, after: (from_ms, -1), to_ms, page: Vec::new().into_iter(), done: false }
+        Export::new(&self.readers, from_ms, to_ms)
+    }
+
+    /// The last `n` decisions, oldest first.
+    pub fn last_decisions(&self, n: usize) -> Result<Vec<DecisionRecord>, StoreError> {
+        last(&self.readers, n)
     }
 
     /// What the log holds.
     pub fn decisions_span(&self) -> Result<Span, StoreError> {
-        self.readers.read(|c| {
-            Ok(c.prepare_cached("SELECT count(*), coalesce(sum(bytes), 0), min(at_ms), max(at_ms) FROM decisions INDEXED BY decisions_at")?
-                .query_row([], |row| {
-                    let unsigned = |n: i64| u64::try_from(n).unwrap_or(0);
-                    Ok(Span {
-                        records: unsigned(row.get(0)?),
-                        bytes: unsigned(row.get(1)?),
-                        oldest_ms: row.get(2)?,
-                        newest_ms: row.get(3)?,
-                    })
-                })?)
-        })
+        span(&self.readers)
     }
 
     /// Forgets what retention does not keep; how many records. Works in small transactions, so that others are written in between.
@@ -153,20 +148,46 @@ impl Store {
     }
 }
 
+/// What the log holds, by any reader.
+pub(super) fn span(readers: &Readers) -> Result<Span, StoreError> {
+    readers.read(|c| {
+        Ok(c.prepare_cached("SELECT count(*), coalesce(sum(bytes), 0), min(at_ms), max(at_ms) FROM decisions INDEXED BY decisions_at")?
+            .query_row([], |row| {
+                let unsigned = |n: i64| u64::try_from(n).unwrap_or(0);
+                Ok(Span { records: unsigned(row.get(0)?), bytes: unsigned(row.get(1)?), oldest_ms: row.get(2)?, newest_ms: row.get(3)? })
+            })?)
+    })
+}
+
+/// The last `n` decisions, oldest first.
+pub(super) fn last(readers: &Readers, n: usize) -> Result<Vec<DecisionRecord>, StoreError> {
+    let rows: Vec<(i64, Raw)> = readers.read(|c| {
+        let mut statement = c.prepare_cached(&format!("{SELECT} ORDER BY at_ms DESC, seq DESC LIMIT ?1"))?;
+        let rows = statement.query_map([i64::try_from(n).unwrap_or(i64::MAX)], raw)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    })?;
+    rows.into_iter().rev().map(|(_, raw)| raw.unpack()).collect()
+}
+
 /// Decisions in order of time, read page by page.
 pub struct Export<'s> {
-    store: &'s Store,
+    readers: &'s Readers,
     after: (i64, i64),
     to_ms: i64,
     page: std::vec::IntoIter<(i64, Raw)>,
     done: bool,
 }
 
-impl Export<'_> {
+impl<'s> Export<'s> {
+    /// Decisions made in `from_ms..to_ms`.
+    pub(super) fn new(readers: &'s Readers, from_ms: i64, to_ms: i64) -> Self {
+        Self { readers, after: (from_ms, -1), to_ms, page: Vec::new().into_iter(), done: false }
+    }
+
     /// The next page, or the end.
     fn turn(&mut self) -> Result<ControlFlow<()>, StoreError> {
         let ((at_ms, seq), to_ms) = (self.after, self.to_ms);
-        let rows: Vec<(i64, Raw)> = self.store.readers.read(|c| {
+        let rows: Vec<(i64, Raw)> = self.readers.read(|c| {
             let sql = format!("{SELECT} WHERE (at_ms, seq) > (?1, ?2) AND at_ms < ?3 ORDER BY at_ms, seq LIMIT ?4");
             let mut statement = c.prepare_cached(&sql)?;
             let rows = statement.query_map((at_ms, seq, to_ms, i64::try_from(PAGE).unwrap_or(i64::MAX)), raw)?;

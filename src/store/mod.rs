@@ -9,6 +9,7 @@ mod decisions;
 mod error;
 mod messages;
 mod meta;
+mod peek;
 mod readers;
 mod registry;
 mod schema;
@@ -17,6 +18,7 @@ mod writer;
 
 pub use decisions::{DecisionRecord, Export, Retention, Span};
 pub use error::StoreError;
+pub use peek::Peek;
 pub use registry::{Change, Loaded, Registered, Registration, Version};
 pub use vectors::StoredVector;
 pub use writer::WriterStats;

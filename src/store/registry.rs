@@ -134,18 +134,7 @@ impl Store {
 
     /// Everything that is registered, ordered by key.
     pub fn load_registry(&self) -> Result<Loaded, StoreError> {
-        self.readers.read(|c| {
-            let mut loaded = Loaded { generation: unsigned(generation(c)?), ..Loaded::default() };
-            let mut statement = c.prepare(&format!("{SELECT} WHERE a.manifest IS NOT NULL ORDER BY a.domain, a.namespace, a.agent_id"))?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                match read(row)? {
-                    Ok(change) => loaded.agents.extend(change.now),
-                    Err((key, why)) => loaded.damaged.push((key, why)),
-                }
-            }
-            Ok(loaded)
-        })
+        load(&self.readers)
     }
 
     /// One agent, if it is registered.
@@ -362,4 +351,20 @@ fn unsigned(n: i64) -> u64 {
 
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// Everything that is registered, by any reader.
+pub(super) fn load(readers: &super::readers::Readers) -> Result<Loaded, StoreError> {
+    readers.read(|c| {
+        let mut loaded = Loaded { generation: unsigned(generation(c)?), ..Loaded::default() };
+        let mut statement = c.prepare(&format!("{SELECT} WHERE a.manifest IS NOT NULL ORDER BY a.domain, a.namespace, a.agent_id"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            match read(row)? {
+                Ok(change) => loaded.agents.extend(change.now),
+                Err((key, why)) => loaded.damaged.push((key, why)),
+            }
+        }
+        Ok(loaded)
+    })
 }

@@ -183,6 +183,11 @@ pub struct Policy {
     pub live_margin: f32,
     /// Where the three answers begin; `None` = the point shipped with the calibration of the models in use.
     pub point: Option<OperatingPoint>,
+    /// Where they begin when the first candidate belongs to a namespace that has enough evidence of its own.
+    pub points: BTreeMap<String, OperatingPoint>,
+    /// Fingerprints of the models that `point` and `points` were fitted for; empty = not said. With other models in use they don't hold, and decisions say
+    /// `uncalibrated`.
+    pub fitted_for: Vec<String>,
     /// Operator rules, all of them applied.
     pub rules: Vec<Rule>,
     /// Fallback agent.
@@ -244,10 +249,102 @@ impl Default for Policy {
             bonus: Bonus::default(),
             live_margin: 0.05,
             point: None,
+            points: BTreeMap::new(),
+            fitted_for: Vec::new(),
             rules: Vec::new(),
             fallback: None,
             explore: 0.02,
             per_publisher: 0,
         }
+    }
+}
+
+/// A fitted change of a policy, kept as a version: what is `None` or empty stays as configured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyChange {
+    /// Operating point.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<OperatingPoint>,
+    /// Operating points of namespaces.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub points: BTreeMap<String, OperatingPoint>,
+    /// Fingerprints of the models the points were fitted for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fitted_for: Vec<String>,
+    /// Presets, whole.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub presets: BTreeMap<String, Preset>,
+    /// Preset of queries that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_preset: Option<String>,
+    /// Window of live terms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_margin: Option<f32>,
+    /// Extras.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bonus: Option<Bonus>,
+}
+
+impl PolicyChange {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What makes `before` into `after`, as far as a change can say it.
+    pub fn between(before: &Policy, after: &Policy) -> Self {
+        let differs = |name: &String, preset: &Preset| before.presets.get(name) != Some(preset);
+        Self {
+            point: after.point.clone().filter(|_| after.point != before.point),
+            points: if after.points == before.points { BTreeMap::new() } else { after.points.clone() },
+            fitted_for: if after.fitted_for == before.fitted_for { Vec::new() } else { after.fitted_for.clone() },
+            presets: after.presets.iter().filter(|(n, p)| differs(n, p)).map(|(n, p)| (n.clone(), p.clone())).collect(),
+            default_preset: (after.default_preset != before.default_preset).then(|| after.default_preset.clone()),
+            live_margin: (after.live_margin != before.live_margin).then_some(after.live_margin),
+            bonus: (after.bonus != before.bonus).then(|| after.bonus.clone()),
+        }
+    }
+
+    /// The policy with the change.
+    pub fn apply(&self, to: &Policy) -> Policy {
+        let mut out = to.clone();
+        if self.point.is_some() || !self.points.is_empty() {
+            out.point = self.point.clone().or(out.point);
+            out.points.extend(self.points.clone());
+            out.fitted_for.clone_from(&self.fitted_for);
+        }
+        out.presets.extend(self.presets.clone());
+        if let Some(name) = self.default_preset.as_ref().filter(|n| out.presets.contains_key(*n)) {
+            out.default_preset.clone_from(name);
+        }
+        out.live_margin = self.live_margin.unwrap_or(out.live_margin);
+        out.bonus = self.bonus.clone().unwrap_or(out.bonus);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_what_lies_between() {
+        let before = Policy::default();
+        let mut after = before.clone();
+        after.point = Some(OperatingPoint { auto: 0.9, ..OperatingPoint::default() });
+        after.points.insert("hr".into(), OperatingPoint { auto: 0.7, ..OperatingPoint::default() });
+        after.fitted_for = vec!["m".into()];
+        after.live_margin = 0.1;
+        if let Some(preset) = after.presets.get_mut("balanced") {
+            preset.weights.health = 0.3;
+        }
+        let change = PolicyChange::between(&before, &after);
+        assert_eq!((change.presets.len(), change.apply(&before)), (1, after));
+        assert!(PolicyChange::between(&before, &before).is_empty() && PolicyChange::default().apply(&before) == before);
+        let json = serde_json::to_string(&change).unwrap();
+        assert_eq!(serde_json::from_str::<PolicyChange>(&json).unwrap(), change);
+        let odd = PolicyChange { default_preset: Some("none such".into()), ..PolicyChange::default() };
+        assert_eq!(odd.apply(&before).default_preset, before.default_preset);
     }
 }

@@ -14,6 +14,7 @@ pub use pools::{Background, POOLS, Pool, background};
 
 use crate::catalog::{CapEntry, Catalog};
 use crate::embed::ModelInfo;
+use crate::embed::models::Models;
 use crate::history::Cooccurrence;
 use crate::index::Visible;
 use crate::index::dense::DenseSnapshot;
@@ -47,6 +48,8 @@ pub struct View {
     pub generation: u64,
     /// Agents and capabilities.
     pub catalog: Catalog,
+    /// The models that texts of queries go to; arm by arm those of `arms`, so that a swap of models changes both at once.
+    pub models: Arc<Models>,
     /// One for each loaded model.
     pub arms: Vec<Arm>,
     /// Words of the capabilities.

@@ -1,7 +1,7 @@
 //! A node whose registry and matcher are toys, with real doors.
 
 use agent_reach::api::auth::Authenticator;
-use agent_reach::api::ports::{MatcherPort, RegistryPort, Resolved, StatusPort, Version};
+use agent_reach::api::ports::{AdminPort, MatcherPort, RegistryPort, Resolved, StatusPort, Version};
 use agent_reach::api::service::{Parts, Service};
 use agent_reach::api::{self, Doors, pb};
 use agent_reach::clock::SystemClock;
@@ -285,6 +285,26 @@ impl StatusPort for FakeStatus {
     }
 }
 
+struct FakeAdmin;
+
+impl AdminPort for FakeAdmin {
+    fn policy(&self) -> BoxFuture<'_, Result<Value, Error>> {
+        async { Ok(serde_json::json!({"active": 0})) }.boxed()
+    }
+
+    fn change_policy(&self, request: Value) -> BoxFuture<'_, Result<Value, Error>> {
+        async move { Ok(serde_json::json!({"asked": request})) }.boxed()
+    }
+
+    fn models(&self) -> BoxFuture<'_, Result<Value, Error>> {
+        async { Ok(serde_json::json!({"state": "idle"})) }.boxed()
+    }
+
+    fn swap_models(&self, request: Value) -> BoxFuture<'_, Result<Value, Error>> {
+        async move { Ok(serde_json::json!({"asked": request})) }.boxed()
+    }
+}
+
 /// A node with open doors; it ends with the test.
 pub struct Node {
     pub doors: Doors,
@@ -317,6 +337,7 @@ pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
         status: Arc::new(FakeStatus),
         dispatch: Some(dispatcher),
         waiting: config.dispatch.waiting,
+        admin: Arc::new(FakeAdmin),
         auth: Authenticator::new(config.auth.clone()),
         limits: config.server.limits.clone(),
         clock: Arc::new(SystemClock),

@@ -73,7 +73,7 @@ async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, f
     };
     let (views, ingest) = ingest::start(boot).await.unwrap();
     let loaded = ingest.load().await.unwrap();
-    let resolver = Arc::new(Resolver::new(views.clone(), models.clone(), shared, None, ResolverConfig::default()));
+    let resolver = Arc::new(Resolver::new(views.clone(), shared, None, ResolverConfig::default()));
     World { folder, fakes, models, clock, views, ingest, resolver, loaded }
 }
 

@@ -7,4 +7,5 @@ mod decisions;
 mod harness;
 mod lifecycle;
 mod real;
+mod swap;
 mod visibility;

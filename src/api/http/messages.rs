@@ -83,9 +83,19 @@ impl HttpDoor {
                 ok(&service.replay(call, json::read(&bytes)?).await?)
             }
             Op::Stats => ok(&service.stats(call).await?),
-            Op::Register | Op::List | Op::Get | Op::Deregister | Op::Heartbeat | Op::Drain | Op::Resolve | Op::ResolveBatch | Op::Watch => {
-                Err(Error::internal("no route of messages"))
-            }
+            Op::Register
+            | Op::List
+            | Op::Get
+            | Op::Deregister
+            | Op::Heartbeat
+            | Op::Drain
+            | Op::Resolve
+            | Op::ResolveBatch
+            | Op::Policy
+            | Op::ChangePolicy
+            | Op::Models
+            | Op::SwapModels
+            | Op::Watch => Err(Error::internal("no route of messages")),
             Op::Health | Op::Ready | Op::Metrics | Op::OpenApi => Err(Error::internal("no route of messages")),
         }
     }

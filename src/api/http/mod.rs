@@ -62,6 +62,15 @@ struct HttpDoor {
     tasks: Tasks,
 }
 
+/// A JSON object.
+fn object(bytes: &[u8]) -> Result<serde_json::Value, Error> {
+    match serde_json::from_slice::<serde_json::Value>(bytes) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => Err(Error::invalid_at("", "a JSON object", "write {…}")),
+        Err(e) => Err(Error::invalid_at("", "a JSON object", e.to_string())),
+    }
+}
+
 type Params = Result<Path<BTreeMap<String, String>>, PathRejection>;
 
 impl HttpDoor {
@@ -119,6 +128,16 @@ impl HttpDoor {
                 let bytes = self.body(request).await?;
                 ok(&service.resolve_batch(&call, json::read(&bytes)?).await?)
             }
+            Op::Policy => ok(&service.policy(&call).await?),
+            Op::ChangePolicy => {
+                let bytes = self.body(request).await?;
+                ok(&service.change_policy(&call, object(&bytes)?).await?)
+            }
+            Op::Models => ok(&service.models(&call).await?),
+            Op::SwapModels => {
+                let bytes = self.body(request).await?;
+                ok(&service.swap_models(&call, object(&bytes)?).await?)
+            }
             Op::Watch => self.watch(&call),
             Op::Submit
             | Op::Messages
@@ -151,6 +170,10 @@ impl HttpDoor {
             | Op::Drain
             | Op::Resolve
             | Op::ResolveBatch
+            | Op::Policy
+            | Op::ChangePolicy
+            | Op::Models
+            | Op::SwapModels
             | Op::Watch
             | Op::Submit
             | Op::Messages

@@ -39,6 +39,7 @@ fn build() -> Value {
         code["enum"] = json!(codes);
     }
     schemas.insert("Refusal".into(), json!({"type": "object", "properties": {"error": reference("Error")}, "required": ["error"]}));
+    schemas.extend(admin());
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in ROUTES {
         paths.entry(route.path).or_default().insert(route.method.to_ascii_lowercase(), operation(route, &schemas));
@@ -57,6 +58,55 @@ fn build() -> Value {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Needed when tokens are configured."}}
         }
     })
+}
+
+/// Messages of operators, which no `.proto` describes: they are documents of the configuration, not of the wire.
+fn admin() -> [(String, Value); 4] {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let flag = |description: &str| json!({"type": "boolean", "description": description});
+    let object = |description: &str, properties: Value| json!({"type": "object", "description": description, "properties": properties});
+    let policy_request = object(
+        "One of `apply` and `rollback`.",
+        json!({
+            "apply": {"type": "object", "description": "A change of the policy: point, points, fitted_for, presets, default_preset, live_margin, bonus."},
+            "why": text("Why, for those who read the versions later."),
+            "force": flag("Applies thresholds although they were fitted for other models than those in use; decisions then say `uncalibrated`."),
+            "rollback": {"type": ["integer", "null"], "description": "Version to go back to; 0 = the configuration alone, null = the one before."},
+        }),
+    );
+    let policy_state = object(
+        "The policy in force and its versions.",
+        json!({
+            "active": {"type": "integer", "description": "Version in force; 0 = the configuration alone."},
+            "policy": {"type": "object", "description": "The whole policy in force."},
+            "versions": {"type": "array", "items": {"type": "object"}, "description": "Every version, oldest first."},
+        }),
+    );
+    let models_request = object(
+        "One of `prepare`, `switch`, `rollback` and `drop`.",
+        json!({
+            "prepare": text("Models to put beside those in use, as `reach eval models --models` names them."),
+            "aim": text("What thresholds are refitted for."),
+            "labels": {"type": "array", "items": {"type": "object"}, "description": "Labels, as docs/replay.md describes them."},
+            "switch": flag("Serves with the prepared models from now on."),
+            "rollback": flag("Serves with the models before the last switch again."),
+            "drop": flag("Lets go of what is beside."),
+        }),
+    );
+    let models_state = object(
+        "The models in use, and how far a swap is.",
+        json!({
+            "models": {"type": "array", "items": {"type": "string"}, "description": "Fingerprints of the models in use."},
+            "state": text("`idle`, `preparing`, `ready`, `switched` or `failed`."),
+            "report": {"type": "object", "description": "How the prepared models agree with those in use, and the refitted thresholds."},
+        }),
+    );
+    [
+        ("PolicyRequest".into(), policy_request),
+        ("PolicyState".into(), policy_state),
+        ("ModelsRequest".into(), models_request),
+        ("ModelsState".into(), models_state),
+    ]
 }
 
 fn operation(route: &Route, schemas: &Map<String, Value>) -> Value {

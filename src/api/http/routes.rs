@@ -41,6 +41,14 @@ pub enum Op {
     Replay,
     /// What delivery does now.
     Stats,
+    /// Shows the policy in force and its versions.
+    Policy,
+    /// Puts a change of the policy in force, or rolls back.
+    ChangePolicy,
+    /// Shows the models in use, and how far a swap is.
+    Models,
+    /// Prepares, makes, undoes or drops a swap of models.
+    SwapModels,
     /// Whether the process lives.
     Health,
     /// Whether a query can be answered.
@@ -286,6 +294,50 @@ pub const ROUTES: &[Route] = &[
         media: JSON,
         open: false,
         summary: "What delivery does now: queues, breakers, counts.",
+    },
+    Route {
+        op: Op::Policy,
+        method: "GET",
+        path: "/v1/admin/policy",
+        body: "",
+        answer: "PolicyState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Shows the policy in force and its versions. Needs the scope `admin`.",
+    },
+    Route {
+        op: Op::ChangePolicy,
+        method: "POST",
+        path: "/v1/admin/policy",
+        body: "PolicyRequest",
+        answer: "PolicyState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Puts a change of the policy in force, or rolls back. Needs the scope `admin`.",
+    },
+    Route {
+        op: Op::Models,
+        method: "GET",
+        path: "/v1/admin/models",
+        body: "",
+        answer: "ModelsState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Shows the models in use, and how far a swap is. Needs the scope `admin`.",
+    },
+    Route {
+        op: Op::SwapModels,
+        method: "POST",
+        path: "/v1/admin/models",
+        body: "ModelsRequest",
+        answer: "ModelsState",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Prepares, makes, undoes or drops a swap of models. Needs the scope `admin`.",
     },
     Route {
         op: Op::Health,

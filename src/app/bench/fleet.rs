@@ -118,7 +118,7 @@ pub async fn base(models: &Arc<Models>, config: &Config, args: &BenchScale, lang
             (text, QueryVector { model: model.fingerprint.clone(), vector: e.vector, tokens: e.tokens, truncated: e.truncated })
         })
         .collect();
-    Ok(scale::Base { model, background, manifests, vectors, requests })
+    Ok(scale::Base { models: models.clone(), model, background, manifests, vectors, requests })
 }
 
 /// The model and its scale, as a start makes them.

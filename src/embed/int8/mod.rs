@@ -70,6 +70,17 @@ impl Int8 {
         Ok(Self { info: bundle.info("int8"), tokeniser: bundle.tokeniser, net, kernel: Kernel::best(), spare: Mutex::default() })
     }
 
+    /// Makes the encoder of a model that was read whole, and keeps nothing of it on disk.
+    pub fn of(bundle: Bundle) -> Result<Self, EmbedError> {
+        let first_position = match bundle.spec.arch {
+            Arch::Bert => 0,
+            Arch::XlmRoberta => 2,
+        };
+        let net =
+            Net::quantise(&bundle.files.weights, &bundle.shape, first_position, Kernel::best()).map_err(|e| bundle.damaged_weights(e))?;
+        Ok(Self { info: bundle.info("int8"), tokeniser: bundle.tokeniser, net, kernel: Kernel::best(), spare: Mutex::default() })
+    }
+
     /// The same model on another kernel, for comparisons.
     pub fn with_kernel(mut self, kernel: Kernel) -> Self {
         self.kernel = kernel;

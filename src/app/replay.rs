@@ -1,0 +1,245 @@
+//! `reach replay`: opens what is to be replayed, routes what was never routed, writes the report.
+
+use super::commands::{Bars, time};
+use super::evaluation::store_folder;
+use super::parts::{load_models, models_config};
+use super::policies::Versions;
+use crate::cli::{Exit, Failure, Out, Replay, SweepArg, say};
+use crate::config::{Config, files::write_atomic};
+use crate::error::Error;
+use crate::eval::replay::aim::Aim;
+use crate::eval::replay::entry::{self, Entry, Holds, Raw};
+use crate::eval::replay::gate::Gate;
+use crate::eval::replay::labels::{Labels, RawLabel};
+use crate::eval::replay::report::Report;
+use crate::eval::replay::settings::{self, Sweep};
+use crate::eval::replay::{self, page, table};
+use crate::eval::run::Bench;
+use crate::ingest::files;
+use crate::route::logged::{Body, Logged};
+use crate::store::Peek;
+use crate::types::manifest::Manifest;
+use crate::types::manifest_check::{Long, Rules};
+use crate::types::policy::Policy;
+use crate::types::request::ResolveRequest;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use std::io::BufRead;
+use std::path::Path;
+
+/// Entries and labels of a replay.
+pub(super) struct History {
+    /// What is known of them.
+    pub labels: Labels,
+    source: Source,
+}
+
+enum Source {
+    File(std::path::PathBuf, u64),
+    Store(Box<Peek>, i64, i64, u64),
+    Routed(Vec<Entry>),
+}
+
+impl History {
+    /// Decisions it holds, as far as that is known beforehand.
+    pub fn len(&self) -> u64 {
+        match &self.source {
+            Source::File(_, n) | Source::Store(_, _, _, n) => *n,
+            Source::Routed(all) => all.len() as u64,
+        }
+    }
+
+    /// Its entries, oldest first. May be called again.
+    pub fn entries(&self) -> Result<Box<dyn Iterator<Item = Result<Raw, Error>> + '_>, Error> {
+        Ok(match &self.source {
+            Source::File(path, _) => Box::new(entry::lines(path)?),
+            Source::Store(peek, from, to, _) => {
+                Box::new(peek.decisions(*from, *to).map(|r| r.map(|r| Raw::Record(Box::new(r))).map_err(Error::from)))
+            }
+            Source::Routed(all) => Box::new(all.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))))),
+        })
+    }
+}
+
+/// A bar that counts decisions.
+pub(super) fn bar(len: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(len).with_style(style).with_message(what)
+}
+
+fn count_lines(path: &Path) -> Result<u64, Failure> {
+    let fault = |e: std::io::Error| Failure::words(format!("{}: {e}", path.display()));
+    let mut file = std::io::BufReader::with_capacity(1 << 20, std::fs::File::open(path).map_err(fault)?);
+    let mut n = 0u64;
+    loop {
+        let used = {
+            let buffer = file.fill_buf().map_err(fault)?;
+            n += buffer.iter().filter(|b| **b == b'\n').count() as u64;
+            buffer.len()
+        };
+        if used == 0 {
+            return Ok(n);
+        }
+        file.consume(used);
+    }
+}
+
+/// A line of plain queries.
+#[derive(Deserialize)]
+struct Plain {
+    query: String,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    at: Option<String>,
+    #[serde(default)]
+    caller: Option<String>,
+    #[serde(default)]
+    tenant: Option<String>,
+    #[serde(default)]
+    region: Option<String>,
+    #[serde(default)]
+    split: String,
+    #[serde(flatten)]
+    label: RawLabel,
+}
+
+fn fleet(command: &Replay, config: &Config) -> Result<Vec<Manifest>, Failure> {
+    let Some(path) = &command.manifests else {
+        let found = Peek::open(&config.data.dir).and_then(|p| p.registry()).map_err(Error::from)?;
+        if found.agents.is_empty() {
+            return Err(Failure::words(
+                "plain queries need a fleet to be routed over: give --manifests, or a --data folder with registered agents",
+            ));
+        }
+        return Ok(found.agents.into_iter().map(|a| (*a.manifest).clone()).collect());
+    };
+    let read = files::read(path, &Rules { long: Long::Cut })?;
+    if !read.faults.is_empty() {
+        say(&format!("warning: {} faults in the manifests; those capabilities are left out: {}", read.faults.len(), read.faults[0]));
+    }
+    if read.manifests.is_empty() {
+        return Err(Error::invalid(read.faults).into());
+    }
+    Ok(read.manifests)
+}
+
+/// Routes plain queries through the real pipeline, each at its own time.
+async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labels) -> Result<Vec<Entry>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    let mut plain = Vec::new();
+    for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+        let one: Plain = serde_json::from_str(line).map_err(|e| {
+            Error::invalid_at(&format!("{}:{}", path.display(), i + 1), "a query as docs/replay.md describes it", e.to_string())
+        })?;
+        if command.split.as_ref().is_none_or(|s| *s == one.split) {
+            plain.push((i + 1, one));
+        }
+    }
+    plain.truncate(command.limit.unwrap_or(usize::MAX));
+    let manifests = fleet(command, config)?;
+    let bars = Bars::new();
+    let (models, _) = load_models(models_config(config), &bars).await?;
+    bars.finish();
+    let (folder, _temporary) = store_folder(command.cache.as_deref())?;
+    let bench = Bench::build(models, manifests, config.policy.clone(), &folder).await?;
+    let bar = bar(plain.len() as u64, "routing");
+    let mut out = Vec::with_capacity(plain.len());
+    for (line, one) in plain {
+        let place = || format!("{}:{line}", path.display());
+        let id = one.id.clone().unwrap_or_else(|| format!("line-{line}"));
+        let request = ResolveRequest {
+            query: one.query.clone(),
+            caller: one.caller.clone(),
+            tenant: one.tenant.clone(),
+            region: one.region.clone(),
+            at: one.at.clone(),
+            seed: Some(command.seed.wrapping_add(line as u64)),
+            fallback: Some(false),
+            ..ResolveRequest::default()
+        };
+        let mut asked =
+            bench.resolve(&request).await.map_err(|e| Error::invalid_at(&place(), "a query that can be routed", e.to_string()))?;
+        asked.decision.decision_id.clone_from(&id);
+        let body = Body::of(&asked.query, &asked.list, &asked.decision, &config.policy, true).json();
+        let logged: Logged = serde_json::from_value(body).map_err(Error::internal)?;
+        let at_ms = asked.query.at_ms;
+        out.push(Entry { id: id.clone(), at_ms, caller: one.caller.clone().unwrap_or_default(), text: Some(one.query.clone()), logged });
+        if one.label.expected.is_some() || one.label.outcome.is_some() {
+            labels.add(RawLabel { decision_id: Some(id), query: None, ..one.label });
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    out.sort_by_key(|e| e.at_ms);
+    Ok(out)
+}
+
+/// Opens what is to be replayed, with the policy that stands for "current": that of the configuration, under the version in force where it is a data folder.
+pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, Policy), Failure> {
+    let mut labels = Labels::default();
+    for path in &command.labels {
+        labels.extend(Labels::read(path)?);
+    }
+    let path = command.log.clone().unwrap_or_else(|| config.data.dir.clone());
+    if path.is_dir() {
+        let peek = Peek::open(&path).map_err(Error::from)?;
+        let (from, to) = (time(command.since.as_ref(), "since")?.unwrap_or(0), time(command.until.as_ref(), "until")?.unwrap_or(i64::MAX));
+        let n = peek.span().map_err(Error::from)?.records;
+        let policy = Versions::peek(&peek)?.effective(&config.policy);
+        return Ok((History { labels, source: Source::Store(Box::new(peek), from, to, n) }, policy));
+    }
+    let source = match entry::holds(&path)? {
+        Holds::Decisions => Source::File(path.clone(), count_lines(&path)?),
+        Holds::Queries => Source::Routed(route(&path, command, config, &mut labels).await?),
+    };
+    Ok((History { labels, source }, config.policy.clone()))
+}
+
+/// The aim in words, or the shipped one.
+pub(super) fn aim(words: Option<&String>) -> Result<Aim, Failure> {
+    words.map_or_else(|| Ok(Aim::default()), |w| w.parse().map_err(|e: String| Failure::words(format!("--aim {w}: {e}"))))
+}
+
+/// Runs a replay.
+pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Failure> {
+    if !(0.0..0.9).contains(&command.holdout) {
+        return Err(Failure::words(format!("--holdout {}: write a share from 0 to 0.9, such as 0.3", command.holdout)));
+    }
+    let gate = command.gate.as_deref().map(Gate::read).transpose()?;
+    let mut swept: Vec<Sweep> = Vec::new();
+    for sweep in &command.sweep {
+        let sweep = match sweep {
+            SweepArg::Threshold => Sweep::Threshold,
+            SweepArg::Weights => Sweep::Weights,
+            SweepArg::Preset => Sweep::Preset,
+        };
+        if !swept.contains(&sweep) {
+            swept.push(sweep);
+        }
+    }
+    let wanted = aim(command.aim.as_ref())?;
+    let (history, policy) = open(&config, command).await?;
+    let settings = replay::Config { seed: command.seed, holdout: command.holdout, aim: wanted, moves: command.moves, swept };
+    let bar = bar(history.len().min(command.limit.unwrap_or(usize::MAX) as u64), "deciding again");
+    let mut report = tokio::task::block_in_place(|| -> Result<Report, Error> {
+        let entries = history.entries()?.take(command.limit.unwrap_or(usize::MAX));
+        let tried = settings::of(&settings.swept, &policy);
+        replay::replay(entries, &history.labels, &policy, tried, &settings, |n| bar.inc(n as u64))
+    })?;
+    bar.finish_and_clear();
+    if let (Some(gate), Some(then), Some(now)) = (&gate, report.settings.first(), report.settings.get(1)) {
+        report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved));
+    }
+    if let Some(path) = &command.html {
+        write_atomic(path, page::html(&report).as_bytes()).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    }
+    if out.json {
+        out.json(&report)?
+    } else {
+        out.line(&table::text(&report))?
+    }
+    let gate_broken = report.gate.as_ref().is_some_and(|b| !b.is_empty());
+    let nothing = !settings.swept.is_empty() && report.advice.recommended.is_none();
+    Ok(if gate_broken || nothing { Exit::Negative } else { Exit::Ok })
+}

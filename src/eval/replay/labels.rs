@@ -1,0 +1,280 @@
+//! What became of a request: from people (expected answers) or from outcomes (acks, adoptions, rejections, corrections).
+//!
+//! In: JSON lines, each for one decision (`decision_id`) or for all with the same text (`query`, and `caller` where given). Out: a [`Truth`] a decision.
+//! Outcomes: acked, adopted and modified = the chosen one is right; rejected, not_mine and overridden = it is wrong (and `correct`, when given, is right);
+//! no_matched_agent with `correct` = a miss; timeout and failed say nothing about who was right.
+//! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong.
+
+use crate::error::Error;
+use crate::eval::replay::entry::Entry;
+use crate::route::logged::Who;
+use crate::types::fault::Fault;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Agent (`agent_id`, `namespace/agent_id`, or `*` for any) and capability.
+pub type Pair = (String, String);
+
+/// A line of a labels file. Other fields are ignored, so that a set of queries can be a labels file.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct RawLabel {
+    /// Decision it is about.
+    #[serde(default)]
+    pub decision_id: Option<String>,
+    /// Text it is about.
+    #[serde(default)]
+    pub query: Option<String>,
+    /// Caller it is about; any when absent.
+    #[serde(default)]
+    pub caller: Option<String>,
+    /// Right answers; empty = nobody can do it.
+    #[serde(default)]
+    pub expected: Option<Vec<Pair>>,
+    /// What came of it.
+    #[serde(default)]
+    pub outcome: Option<Outcome>,
+    /// Who got it; the first candidate of the logged decision when absent.
+    #[serde(default)]
+    pub chosen: Option<Pair>,
+    /// Who should have got it.
+    #[serde(default)]
+    pub correct: Option<Pair>,
+}
+
+/// What came of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The agent did it.
+    Acked,
+    /// The caller used the result.
+    Adopted,
+    /// The caller used it with changes.
+    Modified,
+    /// The caller took another one.
+    Overridden,
+    /// The agent said no.
+    Rejected,
+    /// The agent said that it is not its job.
+    NotMine,
+    /// Nobody was found.
+    NoMatchedAgent,
+    /// Nobody in the fleet can do it.
+    Nobody,
+    /// No answer in time.
+    Timeout,
+    /// The agent tried and failed.
+    Failed,
+}
+
+/// What is known of one decision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Truth {
+    /// Right answers.
+    pub right: Vec<Pair>,
+    /// Wrong answers.
+    pub wrong: Vec<Pair>,
+    /// Nobody can do it.
+    pub nobody: bool,
+    /// Whether whoever is in neither list is wrong; otherwise nothing is known of them.
+    pub closed: bool,
+    /// Whether another agent with the right capability is unknown instead of wrong.
+    pub twins: bool,
+}
+
+fn is(pair: &Pair, who: &Who) -> bool {
+    *pair.1 == *who.capability
+        && (pair.0 == "*" || *pair.0 == *who.agent.agent_id || (pair.0.contains('/') && pair.0 == who.agent.to_string()))
+}
+
+impl Truth {
+    /// Whether an answer is right; `None` = not known.
+    pub fn of(&self, who: &Who) -> Option<bool> {
+        if self.nobody {
+            return Some(false);
+        }
+        if self.right.iter().any(|p| is(p, who)) {
+            return Some(true);
+        }
+        if self.wrong.iter().any(|p| is(p, who)) {
+            return Some(false);
+        }
+        if self.twins && self.right.iter().any(|p| *p.1 == *who.capability) {
+            return None;
+        }
+        self.closed.then_some(false)
+    }
+
+    /// Whether anybody can do it; `None` = not known.
+    pub fn in_scope(&self) -> Option<bool> {
+        if self.nobody { Some(false) } else { (!self.right.is_empty()).then_some(true) }
+    }
+
+    /// Whether anything is known.
+    pub fn is_known(&self) -> bool {
+        self.nobody || !self.right.is_empty() || !self.wrong.is_empty()
+    }
+
+    /// Adds what one label says. `first` = the first candidate of the logged decision.
+    fn learn(&mut self, label: &RawLabel, first: Option<Pair>) {
+        if let Some(expected) = &label.expected {
+            self.closed = true;
+            self.twins = false;
+            self.nobody = expected.is_empty() && self.right.is_empty();
+            self.right.extend(expected.iter().cloned());
+        }
+        let Some(outcome) = label.outcome else { return };
+        let chosen = label.chosen.clone().or(first);
+        let twins = !self.closed;
+        match outcome {
+            Outcome::Acked | Outcome::Adopted | Outcome::Modified => {
+                if let Some(chosen) = chosen {
+                    self.wrong.retain(|w| *w != chosen);
+                    self.right.push(chosen);
+                    (self.closed, self.twins) = (true, twins);
+                }
+            }
+            Outcome::Overridden | Outcome::Rejected | Outcome::NotMine => {
+                if let Some(chosen) = chosen.filter(|c| !self.right.contains(c)) {
+                    self.wrong.push(chosen);
+                }
+                if let Some(correct) = &label.correct {
+                    self.right.push(correct.clone());
+                    (self.closed, self.twins) = (true, twins);
+                }
+            }
+            Outcome::NoMatchedAgent => {
+                if let Some(correct) = &label.correct {
+                    self.right.push(correct.clone());
+                    (self.closed, self.twins) = (true, twins);
+                }
+            }
+            Outcome::Nobody => self.nobody = self.right.is_empty(),
+            Outcome::Timeout | Outcome::Failed => {}
+        }
+    }
+}
+
+/// Labels by decision and by text.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    by_id: HashMap<String, Vec<RawLabel>>,
+    by_text: HashMap<String, Vec<RawLabel>>,
+    /// Lines read.
+    pub lines: usize,
+}
+
+impl Labels {
+    /// Reads a labels file. All faults name file and line.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let shown = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Error::invalid_at(&shown, "a readable JSON lines file of labels", e.to_string()))?;
+        let mut out = Self::default();
+        let mut faults = Vec::new();
+        for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+            let told = serde_json::from_str::<RawLabel>(line).map_err(|e| e.to_string()).and_then(|l| {
+                let about = l.decision_id.is_some() || l.query.is_some();
+                let says = l.expected.is_some() || l.outcome.is_some();
+                if about && says { Ok(l) } else { Err("it needs decision_id or query, and expected or outcome".into()) }
+            });
+            match told {
+                Ok(label) => out.add(label),
+                Err(why) if faults.len() < 20 => {
+                    faults.push(Fault::new(format!("{shown}:{}", i + 1), "a label as docs/replay.md describes it", why));
+                }
+                Err(_) => {}
+            }
+        }
+        if faults.is_empty() { Ok(out) } else { Err(Error::invalid(faults)) }
+    }
+
+    /// Adds one label.
+    pub fn add(&mut self, label: RawLabel) {
+        self.lines += 1;
+        match (&label.decision_id, &label.query) {
+            (Some(id), _) => self.by_id.entry(id.clone()).or_default().push(label),
+            (None, Some(query)) => self.by_text.entry(query.trim().to_string()).or_default().push(label),
+            (None, None) => {}
+        }
+    }
+
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: Self) {
+        self.lines += other.lines;
+        for (id, labels) in other.by_id {
+            self.by_id.entry(id).or_default().extend(labels);
+        }
+        for (text, labels) in other.by_text {
+            self.by_text.entry(text).or_default().extend(labels);
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+
+    /// What is known of a decision.
+    pub fn of(&self, entry: &Entry) -> Truth {
+        let mut truth = Truth::default();
+        let decision = &entry.logged.decision;
+        let first = decision.candidates.first().map(|c| (c.agent.to_string(), c.capability.to_string()));
+        for label in self.by_id.get(&entry.id).into_iter().flatten() {
+            truth.learn(label, first.clone());
+        }
+        if let Some(text) = &entry.text {
+            let fits = |l: &&RawLabel| l.caller.as_ref().is_none_or(|c| *c == entry.caller);
+            for label in self.by_text.get(text.trim()).into_iter().flatten().filter(fits) {
+                truth.learn(label, first.clone());
+            }
+        }
+        truth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{AgentKey, Namespace};
+
+    fn who(agent: &str, capability: &str) -> Who {
+        Who { agent: AgentKey::local(Namespace::new("ns").unwrap(), agent), capability: capability.into() }
+    }
+
+    fn truth(lines: &[&str]) -> Truth {
+        let mut t = Truth::default();
+        for line in lines {
+            t.learn(&serde_json::from_str(line).unwrap(), Some(("ns/a".into(), "x".into())));
+        }
+        t
+    }
+
+    #[test]
+    fn outcomes_become_labels() {
+        let acked = truth(&[r#"{"outcome":"acked"}"#]);
+        assert_eq!((acked.of(&who("a", "x")), acked.of(&who("b", "x")), acked.of(&who("a", "y"))), (Some(true), None, Some(false)));
+        let rejected = truth(&[r#"{"outcome":"not_mine"}"#]);
+        assert_eq!((rejected.of(&who("a", "x")), rejected.of(&who("b", "y")), rejected.in_scope()), (Some(false), None, None));
+        let overridden = truth(&[r#"{"outcome":"overridden","chosen":["a","x"],"correct":["b","y"]}"#]);
+        assert_eq!(
+            (overridden.of(&who("a", "x")), overridden.of(&who("b", "y")), overridden.in_scope()),
+            (Some(false), Some(true), Some(true))
+        );
+        let missed = truth(&[r#"{"outcome":"no_matched_agent","correct":["b","y"]}"#]);
+        assert_eq!((missed.of(&who("b", "y")), missed.in_scope()), (Some(true), Some(true)));
+        let unresolved = truth(&[r#"{"outcome":"no_matched_agent"}"#, r#"{"outcome":"timeout"}"#]);
+        assert!(!unresolved.is_known());
+    }
+
+    #[test]
+    fn expected_answers_are_the_whole_truth() {
+        let t = truth(&[r#"{"expected":[["a","x"],["ns/b","x"]]}"#]);
+        assert_eq!((t.of(&who("b", "x")), t.of(&who("c", "x")), t.in_scope()), (Some(true), Some(false), Some(true)));
+        let nobody = truth(&[r#"{"expected":[]}"#]);
+        assert_eq!((nobody.of(&who("a", "x")), nobody.in_scope()), (Some(false), Some(false)));
+        let any = truth(&[r#"{"expected":[["*","x"]]}"#]);
+        assert_eq!(any.of(&who("z", "x")), Some(true));
+    }
+}

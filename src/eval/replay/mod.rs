@@ -1,0 +1,80 @@
+//! Replay: history decided again under other settings, through the same pure functions, and what each setting would have been worth.
+//!
+//! In: logged decisions in order of time ([`entry`]), what became of them ([`labels`]), settings to try ([`settings`]). Out: a [`report::Report`].
+//! Recall once, pick many: the log holds every shortlist at its time and state, so a setting costs one `pick` a decision. The log is streamed:
+//! memory does not grow with it. Deterministic: the same input and seed give the same bytes.
+//! Not here: routing queries that were never logged (`eval::run`), files and progress (`app`).
+
+pub mod aim;
+pub mod entry;
+pub mod figures;
+pub mod gate;
+pub mod labels;
+pub mod page;
+pub mod recommend;
+pub mod report;
+pub mod settings;
+pub mod table;
+pub mod tally;
+
+use crate::error::Error;
+use crate::types::policy::Policy;
+use entry::{Entry, Raw};
+use labels::Labels;
+use rayon::prelude::*;
+use report::Report;
+use settings::Setting;
+use tally::{Row, Tally};
+
+/// Log lines decided side by side between two steps of the progress.
+const BATCH: usize = 512;
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seed of the split and of the bounds.
+    pub seed: u64,
+    /// Share of the requests that settings are not chosen on. Range 0..1; 0 = none.
+    pub holdout: f64,
+    /// What is wanted of a setting.
+    pub aim: aim::Aim,
+    /// Moved decisions shown for a setting.
+    pub moves: usize,
+    /// What was swept, for the report.
+    pub swept: Vec<settings::Sweep>,
+}
+
+/// Decides every entry under every setting. `tick` is called with the number of entries done since the last call.
+pub fn replay(
+    source: impl Iterator<Item = Result<Raw, Error>>,
+    labels: &Labels,
+    current: &Policy,
+    tried: Vec<Setting>,
+    config: &Config,
+    mut tick: impl FnMut(usize),
+) -> Result<Report, Error> {
+    let mut tally = Tally::new(settings::with_base(current, tried), config);
+    let mut source = source.peekable();
+    while source.peek().is_some() {
+        let batch: Vec<Raw> = source.by_ref().take(BATCH).collect::<Result<_, _>>()?;
+        let wanted = tally.wants_moves();
+        let rows: Vec<Result<Row, Error>> = batch
+            .into_par_iter()
+            .map(|raw| {
+                let entry: Entry = raw.entry()?;
+                Ok(tally.judge(&entry, &labels.of(&entry), &wanted))
+            })
+            .collect();
+        let n = rows.len();
+        for row in rows {
+            tally.add(row?);
+        }
+        tick(n);
+    }
+    report::of(tally, labels, config)
+}
+
+#[cfg(test)]
+pub mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The report as a table for people.
+
+use super::figures::{Figures, Share};
+use super::report::Report;
+use super::settings::Axis;
+
+fn percent(share: Option<Share>) -> String {
+    share.map_or_else(|| "–".into(), |s| format!("{:.1}", s.value * 100.0))
+}
+
+fn bounded(share: Option<Share>) -> String {
+    share.map_or_else(|| "–".into(), |s| format!("{:.1} [{:.1}, {:.1}]", s.value * 100.0, s.low * 100.0, s.high * 100.0))
+}
+
+fn row(name: &str, f: &Figures, moved: u64, width: usize) -> String {
+    format!(
+        "{name:width$}  {:>5}  {:>20}  {:>7}  {:>18}  {:>18}  {:>6}",
+        percent(f.auto),
+        bounded(f.auto_precision),
+        percent(f.suggest),
+        bounded(f.miss),
+        bounded(f.wrong),
+        moved
+    )
+}
+
+/// Lines of text. Shares are in percent, with their 95 % bounds.
+pub fn text(report: &Report) -> String {
+    let mut out = Vec::new();
+    let span = report.span.as_ref().map(|(a, b)| format!(", {a} to {b}")).unwrap_or_default();
+    out.push(format!(
+        "{} decisions ({} labelled, {} distinct requests, {} negative){span}",
+        report.decisions, report.labelled, report.requests, report.negatives
+    ));
+    out.push(format!("models: {}", report.models.join(", ")));
+    for (models, n) in &report.by_other_models {
+        out.push(format!("left out: {n} decisions by other models ({models}); thresholds hold for one set of models"));
+    }
+    let (same, of) = report.reproduced;
+    if of > 0 {
+        out.push(format!("decided again as logged: {same} of {of} came out the same"));
+    }
+    if report.exact < report.decisions {
+        out.push(format!(
+            "under some of the settings, candidates that the log left out could have come first: {} decisions",
+            report.decisions - report.exact
+        ));
+    }
+    if let Some(error) = report.calibration_error {
+        out.push(format!("calibration error of the confidence here: {error:.3}"));
+    }
+    out.push(String::new());
+    let width = report.settings.iter().map(|s| s.setting.chars().count()).max().unwrap_or(10).max(8);
+    out.push(format!(
+        "{:width$}  {:>5}  {:>20}  {:>7}  {:>18}  {:>18}  {:>6}",
+        "%", "auto", "auto precision", "suggest", "miss", "wrong", "moved"
+    ));
+    for s in &report.settings {
+        let moved = if s.axis == Axis::Logged { 0 } else { s.moved };
+        out.push(row(&s.setting, &s.figures, moved, width));
+    }
+    out.push(String::new());
+    out.push(format!("aim: {}", report.advice.aim));
+    match &report.advice.recommended {
+        Some(r) => {
+            out.push(format!("recommended: {}", r.setting));
+            out.push(format!("  {}", report.advice.why));
+            if let Some(range) = r.range {
+                let ((a, b), (c, d)) = (range.auto, range.suggest);
+                out.push(format!("  the same choice on 95 % of resamples: auto between {a} and {b}, suggest between {c} and {d}"));
+            }
+            if !r.rivals.is_empty() {
+                out.push(format!("  nearly as good: {}", r.rivals.join(" | ")));
+            }
+            let part = |name: &str, f: &Figures| {
+                format!(
+                    "  {name}: auto {}, precision {}, miss {}, wrong {}",
+                    percent(f.auto),
+                    bounded(f.auto_precision),
+                    bounded(f.miss),
+                    bounded(f.wrong)
+                )
+            };
+            out.push(part("chosen on", &r.chosen_on));
+            if let Some(held) = &r.held_out {
+                out.push(part("held out ", held));
+            }
+            for line in r.write.lines() {
+                out.push(format!("    {line}"));
+            }
+        }
+        None => out.push(format!("no recommendation: {}", report.advice.why)),
+    }
+    for thin in &report.advice.thin {
+        out.push(format!("thin: {thin}"));
+    }
+    let shown = report.settings.iter().rev().find(|s| !s.moves.is_empty());
+    if let Some(s) = shown {
+        out.push(String::new());
+        out.push(format!("{}: {} decisions move", s.setting, s.moved));
+        for m in s.moves.iter().take(10) {
+            let side = |x: &super::tally::Shown| format!("{} {}", x.kind.as_str(), x.who.as_deref().unwrap_or("")).trim().to_string();
+            let query: String = m.query.as_deref().unwrap_or(&m.decision_id).chars().take(60).collect();
+            out.push(format!("  {query}: {} → {} ({}; {})", side(&m.from), side(&m.to), m.now, m.why));
+        }
+    }
+    let bare = report.coverage.iter().filter(|c| c.counts.labelled == 0).count();
+    let few = report.coverage.iter().filter(|c| (1..5).contains(&c.counts.labelled)).count();
+    out.push(String::new());
+    out.push(format!("coverage: {} capabilities; {bare} without a label, {few} with fewer than 5", report.coverage.len()));
+    for c in report.coverage.iter().filter(|c| c.counts.labelled >= 5 && c.counts.first * 2 < c.counts.labelled).take(10) {
+        out.push(format!("  weak: {} first in {} of {}, missed {}", c.capability, c.counts.first, c.counts.labelled, c.counts.missed));
+    }
+    if let Some(broken) = &report.gate {
+        out.push(String::new());
+        out.push(if broken.is_empty() { "gate: passed".into() } else { format!("gate: NOT passed\n  {}", broken.join("\n  ")) });
+    }
+    out.join("\n")
+}

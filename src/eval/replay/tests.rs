@@ -1,0 +1,159 @@
+use super::aim::Aim;
+use super::entry::{Entry, Raw};
+use super::labels::{Labels, RawLabel};
+use super::report::Report;
+use super::settings::{self, Axis, Sweep};
+use super::testing::{planted_threshold, planted_weights};
+use super::{Config, page, replay, table};
+use crate::embed::testing::fakes;
+use crate::eval::queries;
+use crate::eval::run::Bench;
+use crate::ingest::files;
+use crate::route::logged::{Body, Logged};
+use crate::route::pipeline;
+use crate::types::manifest_check::Rules;
+use crate::types::policy::{OperatingPoint, Policy};
+use crate::view::View;
+use std::path::Path;
+use std::sync::Arc;
+
+fn config(aim: &str, swept: &[Sweep], holdout: f64) -> Config {
+    Config { seed: 7, holdout, aim: aim.parse::<Aim>().unwrap(), moves: 5, swept: swept.to_vec() }
+}
+
+fn run(entries: &[Entry], labels: &Labels, current: &Policy, config: &Config) -> Report {
+    let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+    replay(source, labels, current, settings::of(&config.swept, current), config, |_| {}).unwrap()
+}
+
+#[test]
+fn a_planted_threshold_is_found_within_its_bounds() {
+    for seed in 0..20u64 {
+        let best = [0.6f32, 0.7, 0.8][seed as usize % 3];
+        let (entries, labels) = planted_threshold(seed, 300, best);
+        let config = config("auto precision >= 0.95", &[Sweep::Threshold], 0.0);
+        let current = Policy::default();
+        let tried = settings::thresholds(&current).into_iter().filter(|s| s.axis == Axis::Auto).step_by(2).collect();
+        let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+        let report = replay(source, &labels, &current, tried, &config, |_| {}).unwrap();
+        let r = report.advice.recommended.as_ref().unwrap_or_else(|| panic!("seed {seed}: {}", report.advice.why));
+        let (low, high) = r.range.unwrap().auto;
+        let best = f64::from(best);
+        assert!(low - 1e-6 <= best && best <= high + 1e-6, "seed {seed}: {best} not in {low}..{high} ({})", r.setting);
+        assert!(high - low < 0.25, "seed {seed}: {low}..{high} says nothing");
+    }
+}
+
+#[test]
+fn planted_weights_are_found_within_their_bounds() {
+    let current = Policy { explore: 0.0, ..Policy::default() };
+    for seed in 0..20u64 {
+        let name = ["health", "load", "latency"][seed as usize % 3];
+        let planted = settings::weights(&current).into_iter().find(|s| s.name.contains(&format!("{name} = 0.6"))).unwrap();
+        let (entries, labels) = planted_weights(seed, 120, &planted.policy, &current);
+        let tried = settings::weights(&current).into_iter().filter(|s| s.axis == Axis::Weight).collect();
+        let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+        let report = replay(source, &labels, &current, tried, &config("maximize top1", &[Sweep::Weights], 0.0), |_| {}).unwrap();
+        let r = report.advice.recommended.as_ref().unwrap();
+        assert!(r.setting == planted.name || r.rivals.contains(&planted.name), "seed {seed}: {} for {}", r.setting, planted.name);
+    }
+}
+
+#[test]
+fn two_runs_give_the_same_bytes() {
+    let (entries, labels) = planted_threshold(3, 200, 0.7);
+    let config = config("auto precision >= 0.95, miss <= 0.05", &[Sweep::Threshold, Sweep::Preset], 0.3);
+    let bytes = || {
+        let report = run(&entries, &labels, &Policy::default(), &config);
+        (serde_json::to_string(&report).unwrap(), page::html(&report), table::text(&report))
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn positives_alone_fit_nothing() {
+    // PEERS T2
+    let (entries, _) = planted_threshold(1, 200, 0.7);
+    let mut labels = Labels::default();
+    for e in &entries {
+        labels.add(RawLabel { decision_id: Some(e.id.clone()), expected: Some(vec![("a".into(), "x".into())]), ..RawLabel::default() });
+    }
+    let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[Sweep::Threshold], 0.0));
+    assert!(report.advice.recommended.is_none());
+    assert!(report.advice.why.contains("no negatives, cannot fit"), "{}", report.advice.why);
+    let x = report.coverage.iter().find(|c| c.capability == "a x").unwrap();
+    assert_eq!(x.counts.labelled, 200, "coverage is reported all the same");
+}
+
+#[test]
+fn thin_evidence_is_said_and_foreign_labels_are_refused() {
+    let (entries, labels) = planted_threshold(1, 20, 0.7);
+    let config = config("auto precision >= 0.95", &[Sweep::Threshold], 0.0);
+    let report = run(&entries, &labels, &Policy::default(), &config);
+    assert!(report.advice.recommended.is_none() && report.advice.why.contains("too little evidence"));
+    let mut other = Labels::default();
+    other.add(RawLabel { decision_id: Some("elsewhere".into()), expected: Some(vec![]), ..RawLabel::default() });
+    let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+    let e = replay(source, &other, &Policy::default(), Vec::new(), &config, |_| {}).unwrap_err();
+    assert!(e.to_string().contains("--labels"), "{e}");
+}
+
+#[test]
+fn decisions_of_other_models_are_kept_apart() {
+    // PEERS T3, A3: thresholds belong to the models whose scores they were fitted on
+    let (mut entries, labels) = planted_threshold(1, 200, 0.7);
+    for e in entries.iter_mut().take(80) {
+        e.logged.decision.generations.models = vec!["another/int8/2".into()];
+    }
+    let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[], 0.0));
+    assert_eq!((report.models.as_slice(), report.decisions), (&["fake/int8/1".to_string()][..], 120));
+    assert_eq!(report.by_other_models.get("another/int8/2"), Some(&80));
+}
+
+#[test]
+fn what_moves_is_told_with_its_reason() {
+    let (entries, labels) = planted_threshold(5, 300, 0.7);
+    let strict = Policy { point: Some(OperatingPoint { auto: 0.99, ..settings::point_of(&Policy::default()) }), ..Policy::default() };
+    let report = run(&entries, &labels, &strict, &config("auto precision >= 0.95", &[], 0.0));
+    let now = &report.settings[1];
+    assert!(now.moved > 15 && now.moved_by["auto → suggest"] == now.moved, "{:?}", now.moved_by);
+    assert!(now.moves[0].why.contains("below 0.99"), "{}", now.moves[0].why);
+    assert_eq!(report.reproduced, (300, 300));
+    assert!(table::text(&report).contains("auto → suggest") || table::text(&report).contains("suggest"));
+}
+
+/// Picking again from the log equals deciding on the View, for the logged policy and for others, over a real fleet.
+#[tokio::test]
+async fn a_repick_is_the_full_function() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets");
+    let manifests = files::read(&root.join("fleet"), &Rules::default()).unwrap().manifests;
+    let folder = tempfile::tempdir().unwrap();
+    let policy = Policy { explore: 0.3, ..Policy::default() };
+    let bench = Bench::build(Arc::new(fakes()), manifests, policy.clone(), folder.path()).await.unwrap();
+    let all = queries::sample(queries::read(&root.join("queries.jsonl"), Some("dev")).unwrap(), Some(40), 3);
+    let others = settings::of(&[Sweep::Threshold, Sweep::Weights, Sweep::Preset], &policy);
+    let (mut compared, mut inexact) = (0, 0);
+    for (i, query) in all.iter().enumerate() {
+        let asked = bench.ask(query, i as u64, 5).await.unwrap();
+        let body = Body::of(&asked.query, &asked.list, &asked.decision, &policy, true).json();
+        let text = serde_json::to_string(&body).unwrap();
+        let logged = serde_json::from_str::<Logged>(&text).unwrap().checked().unwrap();
+        let view = bench.view();
+        for policy in std::iter::once(&policy).chain(others.iter().step_by(11).map(|s| &s.policy)) {
+            let (_, full) = pipeline::decide(&View { policy: Arc::new(policy.clone()), ..(*view).clone() }, &asked.query);
+            let again = logged.repick(policy);
+            if !logged.exact_under(policy) {
+                inexact += 1;
+                continue;
+            }
+            compared += 1;
+            assert_eq!((again.kind, again.confidence), (full.kind, full.confidence), "{}", query.query);
+            let over = |d: &crate::types::decision::Decision| {
+                d.candidates.iter().filter(|c| !c.under_floor).map(|c| (c.agent.clone(), c.capability.clone(), c.score)).collect::<Vec<_>>()
+            };
+            assert_eq!(over(&again), over(&full), "{}", query.query);
+            assert_eq!(again.candidates.first().map(|c| &c.agent), full.candidates.first().map(|c| &c.agent), "{}", query.query);
+        }
+    }
+    assert!(compared > 200 && inexact * 4 < compared, "{compared} compared, {inexact} not comparable");
+}
