@@ -129,6 +129,7 @@ impl Parts {
             config: IngestConfig {
                 quota: Quota { agents: config.registry.agents_per_owner, per_minute: config.registry.registrations_per_minute },
                 probe_failures: u32::try_from(config.live.probe_failures).unwrap_or(u32::MAX),
+                probe_interval: config.live.probe_interval,
                 outbound: delivery::policy(&config.outbound),
                 ..IngestConfig::default()
             },

@@ -10,10 +10,16 @@ use crate::api;
 use crate::cli::{Exit, Failure, Out, Up};
 use crate::config::Config;
 use crate::error::{Code, Error};
+use crate::ingest::Ingest;
 use crate::tasks::Stage;
 use crate::telemetry;
-use crate::telemetry::metrics::{Counter, Gauge, count_by, set};
+use crate::telemetry::metrics::{Counter, Gauge, bounded, count_by, set};
 use std::time::Duration;
+
+/// Pause between looks at what the indexes need.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Such looks between two measurements of what the graphs find: ten minutes.
+const MEASURED: u64 = 120;
 
 /// Runs a server.
 pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
@@ -113,6 +119,10 @@ fn background(parts: &Parts) {
             }
         }
     }));
+    let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
+    drop(tasks.spawn(Stage::Work, "upkeep", async move {
+        tokio::select! { () = stop.cancelled() => {}, () = keep_up(&ingest) => {} }
+    }));
     let (views, stop) = (parts.views.clone(), tasks.stop(Stage::Work));
     drop(tasks.spawn(Stage::Work, "gauges", async move {
         let mut tick = tokio::time::interval(Duration::from_secs(2));
@@ -138,6 +148,32 @@ fn background(parts: &Parts) {
             }
         }
     }));
+}
+
+/// Tidies the indexes beside the service, and measures now and then what their graphs find.
+async fn keep_up(ingest: &Ingest) {
+    for round in 0u64.. {
+        tokio::time::sleep(UPKEEP).await;
+        loop {
+            match ingest.upkeep().await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "upkeep of the index failed; trying again");
+                    break;
+                }
+            }
+        }
+        for (model, slots) in ingest.index_size() {
+            set(Gauge::IndexVectors, &[bounded(&model)], slots as f64);
+        }
+        if round.is_multiple_of(MEASURED) {
+            match ingest.measured_recall().await {
+                Ok(all) => all.iter().for_each(|(model, recall)| set(Gauge::IndexRecall, &[bounded(model)], *recall)),
+                Err(error) => tracing::warn!(%error, "the recall of the index could not be measured"),
+            }
+        }
+    }
 }
 
 #[cfg(unix)]

@@ -10,6 +10,7 @@ use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, Role};
 use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
 use crate::index::names::{NameDoc, NameIndex};
 use crate::ingest::texts::{self, Piece};
+use crate::ingest::upkeep::{Renewed, Upkeep};
 use crate::ingest::vectors::ByText;
 use crate::types::policy::Policy;
 use crate::view::{Arm, Background, Ceilings, View, Views};
@@ -185,7 +186,28 @@ impl Engine {
         }
     }
 
-    /// Runs upkeep of the indexes (sealing, merging) if some is due; the heavy part of large fleets runs elsewhere.
+    /// The most useful piece of upkeep of any index, to be run away from the writer. Cheap.
+    pub fn plan(&self) -> Option<Upkeep> {
+        let words = self.words.plan().map(Upkeep::Words);
+        words.or_else(|| self.arms.iter().find_map(|arm| Some(Upkeep::Vectors(arm.model.fingerprint.clone(), arm.index.plan()?))))
+    }
+
+    /// Takes in upkeep that was run, and publishes. Whether it still fitted; what came too late is thrown away.
+    pub fn install(&mut self, done: Renewed) -> bool {
+        let fitted = match done {
+            Renewed::Words(done) => self.words.install(done).is_some(),
+            Renewed::Vectors(model, done) => {
+                let arm = self.arms.iter_mut().find(|arm| arm.model.fingerprint == model);
+                arm.is_some_and(|arm| arm.index.install(done).is_some())
+            }
+        };
+        if fitted {
+            self.publish();
+        }
+        fitted
+    }
+
+    /// Runs all upkeep of the indexes (merging, purging, graphs) here and now: for loads in bulk. While serving, `Ingest::upkeep` runs it beside.
     pub fn settle(&mut self) {
         for arm in &mut self.arms {
             arm.settle();

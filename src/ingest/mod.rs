@@ -17,6 +17,7 @@ mod register;
 mod registry;
 mod swap;
 pub mod texts;
+mod upkeep;
 mod vectors;
 mod watch;
 
@@ -44,6 +45,7 @@ use crate::types::{AgentKey, Principal};
 use crate::view::Views;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// Events that a slow watcher may fall behind before it is told to list again.
@@ -62,6 +64,8 @@ pub struct IngestConfig {
     pub quota: Quota,
     /// Failed probes in a row that make an agent unreachable.
     pub probe_failures: u32,
+    /// Pause between probes of an agent whose manifest names none.
+    pub probe_interval: Duration,
     /// What may be called: an address that may not is refused at registration (and again at every connection).
     pub outbound: OutboundPolicy,
 }
@@ -74,6 +78,7 @@ impl Default for IngestConfig {
             lint: true,
             quota: Quota::default(),
             probe_failures: crate::live::PROBE_FAILURES,
+            probe_interval: Duration::from_secs(30),
             outbound: OutboundPolicy::default(),
         }
     }
@@ -104,7 +109,12 @@ impl Ingest {
         dense: DenseConfig,
         config: IngestConfig,
     ) -> Self {
-        let live = Arc::new(Mutex::new(LiveTable::new(Protection { probe_failures: config.probe_failures, ..Protection::default() })));
+        let protection = Protection {
+            probe_failures: config.probe_failures,
+            probe_ms: i64::try_from(config.probe_interval.as_millis()).unwrap_or(i64::MAX),
+            ..Protection::default()
+        };
+        let live = Arc::new(Mutex::new(LiveTable::new(protection)));
         Self {
             store,
             schemas,

@@ -193,7 +193,7 @@ impl AgentMemory {
     pub fn take_probe(&mut self, now_ms: i64) -> bool {
         let due = !self.beats && self.terms.probe_ms.is_some() && self.next_probe_ms <= now_ms;
         if due {
-            self.next_probe_ms = now_ms.saturating_add(self.terms.probe_ms.unwrap_or(0).max(1_000));
+            self.next_probe_ms = now_ms.saturating_add(self.terms.probe_ms.unwrap_or(0).max(100));
         }
         due
     }

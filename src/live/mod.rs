@@ -37,11 +37,21 @@ pub struct Protection {
     pub longest_ms: i64,
     /// Failed probes in a row that make an agent unreachable.
     pub probe_failures: u32,
+    /// Pause between probes of an agent whose manifest names none, ms.
+    pub probe_ms: i64,
 }
 
 impl Default for Protection {
     fn default() -> Self {
-        Self { min_agents: 5, share: 0.5, burst_ms: 60_000, recovered: 0.75, longest_ms: 3_600_000, probe_failures: PROBE_FAILURES }
+        Self {
+            min_agents: 5,
+            share: 0.5,
+            burst_ms: 60_000,
+            recovered: 0.75,
+            longest_ms: 3_600_000,
+            probe_failures: PROBE_FAILURES,
+            probe_ms: 30_000,
+        }
     }
 }
 
@@ -123,7 +133,7 @@ impl LiveTable {
         let ms = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
         let terms = Terms {
             ttl_ms: manifest.ttl.map(ms),
-            probe_ms: manifest.health_check.as_ref().map(|h| ms(h.interval)),
+            probe_ms: manifest.health_check.as_ref().map(|h| h.interval.map_or(self.protection.probe_ms, ms)),
             draining,
             probe_failures: self.protection.probe_failures,
         };

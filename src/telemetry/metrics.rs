@@ -52,7 +52,7 @@ metric_names! {
         Heartbeats = "reach_heartbeats_total", Count, ["result"];
         /// Probes of agents.
         Probes = "reach_probes_total", Count, ["result"];
-        /// Graphs built anew.
+        /// Parts of the indexes merged, purged or given a graph.
         IndexRebuilds = "reach_index_rebuilds_total", Count, [];
         /// Searches by the way they took.
         Searches = "reach_searches_total", Count, ["way"];
@@ -84,7 +84,7 @@ metric_names! {
         CatalogGeneration = "reach_catalog_generation", Count, [];
         /// Texts that wait to be embedded.
         EmbedQueue = "reach_embed_queue", Count, ["model"];
-        /// Vectors in the index.
+        /// Capabilities with vectors in the index.
         IndexVectors = "reach_index_vectors", Count, ["model"];
         /// Measured recall of the graph against the exact scan, 0..=1.
         IndexRecall = "reach_index_recall_ratio", Count, ["model"];

@@ -122,9 +122,9 @@ pub struct Endpoint {
 pub struct HealthCheck {
     /// URL that answers 2xx when the agent works.
     pub address: String,
-    /// Pause between probes; default 30 s.
-    #[serde(with = "span")]
-    pub interval: Duration,
+    /// Pause between probes; `None` = the operator's `live.probe_interval`.
+    #[serde(default, with = "span::option", skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Duration>,
 }
 
 /// Timeouts an agent suggests.

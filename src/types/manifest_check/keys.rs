@@ -257,7 +257,12 @@ static HEALTH_CHECK: Table = Table {
     doc: "Where the health of an agent is asked.",
     keys: &[
         must("address", Shape::Url, "URL that answers 2xx when the agent works."),
-        key("interval", Shape::Span { min_ms: 1000, max_ms: DAY_MS, or_none: false }, "\"30s\"", "Pause between probes."),
+        key(
+            "interval",
+            Shape::Span { min_ms: 1000, max_ms: DAY_MS, or_none: false },
+            "",
+            "Pause between probes; left out, the one of the node (`live.probe_interval`).",
+        ),
     ],
 };
 
