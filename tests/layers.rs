@@ -1,5 +1,5 @@
 //! The layers point one way: a module may use only modules of lower layers (docs/ARCHITECTURE.md §3).
-//! Also guarded here: file sizes, `unsafe` only in `kernel/`, and paths named in the documentation exist.
+//! Also guarded here: file sizes, `unsafe` only in `kernel/`, and paths and tests named in the documentation exist.
 
 #![allow(clippy::unwrap_used)]
 
@@ -153,4 +153,18 @@ fn paths_named_in_the_documentation_exist() {
         }
     }
     assert!(missing.is_empty(), "dead paths:\n{}", missing.join("\n"));
+}
+
+/// `path::name` on the page of cases is a test in that file.
+#[test]
+fn tests_named_on_the_page_of_cases_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/cases.md")).expect("docs/cases.md");
+    let named: Vec<(&str, &str)> = page.split('`').skip(1).step_by(2).filter_map(|word| word.split_once("::")).collect();
+    assert!(named.len() > 100, "the page was read: {}", named.len());
+    let holds = |path: &str, name: &str| fs::read_to_string(root.join(path)).is_ok_and(|text| text.contains(&format!("fn {name}(")));
+    let missing: Vec<String> =
+        named.iter().filter(|(path, name)| !holds(path, name)).map(|(path, name)| format!("{path}::{name}")).collect();
+    assert!(missing.is_empty(), "docs/cases.md names tests that are not there:\n{}", missing.join("\n"));
+    assert!(!holds("tests/layers.rs", "no_such_test"), "the check can fail");
 }

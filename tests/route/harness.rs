@@ -7,6 +7,7 @@ use agent_reach::embed::testing::Fake;
 use agent_reach::embed::worker::WorkerConfig;
 use agent_reach::embed::{Embed, testing};
 use agent_reach::error::Error;
+use agent_reach::index::StackConfig;
 use agent_reach::index::dense::DenseConfig;
 use agent_reach::index::keyword::LexConfig;
 use agent_reach::ingest::{self, Boot, Ingest, IngestConfig, Quota};
@@ -44,11 +45,15 @@ pub async fn world_with(policy: Policy) -> World {
 
 /// Opens a world in a folder that may hold one already. `model` names the encoders: another name is another model.
 pub async fn open(folder: tempfile::TempDir, policy: Policy, model: &str) -> World {
+    let (models, fakes) = encoders(model);
+    build(folder, policy, models, fakes).await
+}
+
+fn encoders(model: &str) -> (Arc<Models>, Vec<Arc<Fake>>) {
     let fakes = vec![Arc::new(Fake::new(&format!("{model}-zh"), Lang::Zh, 64)), Arc::new(Fake::new(&format!("{model}-en"), Lang::En, 64))];
     let arms = fakes.iter().map(|f| f.clone() as Arc<dyn Embed>).collect();
     let worker = WorkerConfig { threads: 1, ..WorkerConfig::default() };
-    let models = Arc::new(Models::from_arms(arms, &worker, 1 << 20).unwrap());
-    build(folder, policy, models, fakes).await
+    (Arc::new(Models::from_arms(arms, &worker, 1 << 20).unwrap()), fakes)
 }
 
 /// The same on the real models.
@@ -57,7 +62,17 @@ pub async fn real(folder: tempfile::TempDir) -> World {
     build(folder, Policy::default(), models, Vec::new()).await
 }
 
+/// A world whose indexes are cut into parts of other sizes.
+pub async fn world_of_parts(stack: StackConfig) -> World {
+    let (models, fakes) = encoders("fake");
+    build_of(tempfile::tempdir().unwrap(), Policy::default(), models, fakes, stack).await
+}
+
 async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, fakes: Vec<Arc<Fake>>) -> World {
+    build_of(folder, policy, models, fakes, StackConfig::default()).await
+}
+
+async fn build_of(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, fakes: Vec<Arc<Fake>>, stack: StackConfig) -> World {
     let store = Arc::new(Store::open(folder.path(), Durability::Process).unwrap());
     let clock = ManualClock::at(MONDAY);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
@@ -67,8 +82,8 @@ async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, f
         schemas: Schemas::inline(),
         clock: shared.clone(),
         policy,
-        dense: DenseConfig::default(),
-        words: LexConfig::default(),
+        dense: DenseConfig { stack: stack.clone(), ..DenseConfig::default() },
+        words: LexConfig { stack, ..LexConfig::default() },
         config: IngestConfig { quota: Quota { agents: 40, per_minute: 100 }, ..IngestConfig::default() },
     };
     let (views, ingest) = ingest::start(boot).await.unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod decisions;
+#[allow(dead_code)]
 mod harness;
 mod lifecycle;
 mod real;

@@ -3,5 +3,6 @@
 //! The shell here is the same loop as the real one (`shell`), with events in a heap in place of tasks. Not here: sockets, SQLite.
 
 mod chaos;
+mod members;
 mod storm;
 pub(crate) mod world;
