@@ -195,7 +195,7 @@ impl Engine {
     /// Takes in upkeep that was run, and publishes. Whether it still fitted; what came too late is thrown away.
     pub fn install(&mut self, done: Renewed) -> bool {
         let fitted = match done {
-            Renewed::Words(done) => self.words.install(done).is_some(),
+            Renewed::Words(done) => self.words.install(*done).is_some(),
             Renewed::Vectors(model, done) => {
                 let arm = self.arms.iter_mut().find(|arm| arm.model.fingerprint == model);
                 arm.is_some_and(|arm| arm.index.install(done).is_some())

@@ -28,7 +28,7 @@ pub enum Upkeep {
 /// A piece of upkeep that was run.
 pub enum Renewed {
     /// Of the keyword index.
-    Words(LexRenewed),
+    Words(Box<LexRenewed>),
     /// Of the vectors of the model with this fingerprint.
     Vectors(Arc<str>, DenseRenewed),
 }
@@ -37,7 +37,7 @@ impl Upkeep {
     /// Does the work.
     pub fn run(self) -> Renewed {
         match self {
-            Self::Words(work) => Renewed::Words(work.run()),
+            Self::Words(work) => Renewed::Words(Box::new(work.run())),
             Self::Vectors(model, work) => Renewed::Vectors(model, work.run()),
         }
     }
