@@ -141,6 +141,14 @@ fn every_key_of_a_list_changes_the_configuration() {
                 ("words", ["[\"a\"]".into(), "[\"b\"]".into()]),
             ]),
         ),
+        (
+            "outbound.secrets",
+            BTreeMap::from([
+                ("name", ["\"orders\"".to_string(), "\"stock\"".into()]),
+                ("variable", ["\"ORDERS_TOKEN\"".into(), "\"STOCK_TOKEN\"".into()]),
+                ("below", ["[\"https://orders.internal\"]".into(), "[\"https://stock.internal\"]".into()]),
+            ]),
+        ),
     ];
     let text = |list: &str, entry: &BTreeMap<&str, [String; 2]>, other: &str| {
         let lines = entry.iter().map(|(k, v)| format!("{k} = {}\n", v[usize::from(*k == other)]));
