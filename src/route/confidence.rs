@@ -147,7 +147,7 @@ pub fn knows<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
 pub struct Confidence {
     /// The best candidate is right, 0..=1.
     pub right: f32,
-    /// Anybody here can do it, 0..=1, where requests in and out of scope are equally common; not under `right` where that is at least [`SURE`].
+    /// Anybody here can do it, 0..=1, where requests in and out of scope are equally common; not under `right` where that is at least 0.65.
     pub in_scope: f32,
     /// What they were computed from, in the order of [`NAMES`].
     pub features: Vec<f32>,
