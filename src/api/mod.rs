@@ -10,6 +10,7 @@ pub mod auth;
 pub mod convert;
 pub mod convert_message;
 mod deliver;
+mod feedback;
 pub mod grpc;
 pub mod http;
 pub mod json;

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::types::decision::{Decision, Note};
+use crate::types::outcome::{OutcomeFilter, OutcomePage, Report};
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use crate::types::{AgentKey, Lang, Principal};
 use futures::future::BoxFuture;
@@ -35,6 +36,22 @@ pub trait MatcherPort: Send + Sync {
     fn resolve<'a>(&'a self, who: &'a Principal, request: ResolveRequest) -> BoxFuture<'a, Result<Resolved, Error>>;
     /// Resolves several; one result each, in their order.
     fn resolve_batch<'a>(&'a self, who: &'a Principal, requests: Vec<ResolveRequest>) -> BoxFuture<'a, Vec<Result<Resolved, Error>>>;
+}
+
+/// Outcomes of decisions.
+pub trait FeedbackPort: Send + Sync {
+    /// Takes reports; one answer each, in their order: the id it is kept under.
+    fn report<'a>(&'a self, who: &'a Principal, reports: Vec<Report>) -> BoxFuture<'a, Vec<Result<String, Error>>>;
+    /// A page of what is kept, newest first.
+    fn list<'a>(
+        &'a self,
+        who: &'a Principal,
+        which: OutcomeFilter,
+        limit: Option<u32>,
+        after: Option<String>,
+    ) -> BoxFuture<'a, Result<OutcomePage, Error>>;
+    /// Forgets outcomes; how many.
+    fn forget<'a>(&'a self, who: &'a Principal, which: OutcomeFilter) -> BoxFuture<'a, Result<usize, Error>>;
 }
 
 /// A decision and how it came about.

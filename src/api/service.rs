@@ -9,7 +9,7 @@ use crate::api::auth::Authenticator;
 use crate::api::convert;
 use crate::api::json::MAX_BATCH;
 use crate::api::pb;
-use crate::api::ports::{AdminPort, MatcherPort, RegistryPort, StatusPort};
+use crate::api::ports::{AdminPort, FeedbackPort, MatcherPort, RegistryPort, StatusPort};
 use crate::clock::Clock;
 use crate::config::Limits;
 use crate::dispatch::service::Dispatcher;
@@ -62,6 +62,8 @@ pub struct Parts {
     pub registry: Arc<dyn RegistryPort>,
     /// Matcher.
     pub matcher: Arc<dyn MatcherPort>,
+    /// Outcomes.
+    pub feedback: Arc<dyn FeedbackPort>,
     /// State of the whole.
     pub status: Arc<dyn StatusPort>,
     /// Delivery; only in a process that serves.
@@ -112,6 +114,10 @@ impl Service {
             streams: Arc::new(Semaphore::new(streams)),
             last_ready: tokio::sync::Mutex::new(None),
         })
+    }
+
+    pub(super) fn parts(&self) -> &Parts {
+        &self.parts
     }
 
     /// Limits.
@@ -378,7 +384,7 @@ impl Service {
     }
 
     /// What a caller gets to see: the cause of a fault of ours stays in the log, under a reference.
-    fn outward(&self, method: &'static str, e: Error) -> Error {
+    pub(super) fn outward(&self, method: &'static str, e: Error) -> Error {
         if e.code != Code::Internal || e.message.starts_with(OUTWARD) {
             return e;
         }

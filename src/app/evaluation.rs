@@ -2,19 +2,25 @@
 
 use super::commands::Bars;
 use super::parts::{load_models, models_config};
-use crate::cli::{EvalCommand, Exit, Failure, Out, say};
+use crate::cli::{EvalCommand, EvalGaming, EvalHistory, Exit, Failure, Out, say};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::{dump, queries, run};
+use crate::eval::{dump, gaming, history, outcomes, queries, run};
 use crate::ingest::files;
+use crate::types::manifest::Manifest;
 use crate::types::manifest_check::{Long, Rules};
+use crate::types::policy::Policy;
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Runs an evaluation.
 pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exit, Failure> {
     let args = match command {
         EvalCommand::Run(args) => args,
         EvalCommand::Models(args) => return super::compare::run(config, args, out).await,
+        EvalCommand::Gaming(args) => return self::gaming(config, args, out).await,
+        EvalCommand::History(args) => return self::history(config, args, out).await,
     };
     let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
     if !read.faults.is_empty() {
@@ -32,7 +38,7 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     bars.finish();
     // vectors are kept beside the models, so that a second run embeds no fleet again
     let (folder, _temporary) = store_folder(args.data.as_deref())?;
-    let bench = run::Bench::build(models.clone(), read.manifests, config.policy.clone(), &folder).await?;
+    let mut bench = run::Bench::build(models.clone(), read.manifests, config.policy.clone(), &folder).await?;
     for fault in run::warnings(&bench).iter().take(3) {
         say(&format!("warning: {fault}"));
     }
@@ -49,6 +55,15 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         bench.batch.embedded,
         labelled.len()
     ));
+    if let Some(path) = &args.outcomes {
+        let how = outcomes::Take { split: &args.outcomes_split, per_capability: args.per_capability, seed: args.seed };
+        bench.teach(outcomes::take(outcomes::read(path)?, &how)).await?;
+        let taught = &bench.taught;
+        say(&format!(
+            "{} outcomes learned of {} capabilities; {} contradicted, {} unknown",
+            taught.outcomes, taught.classes, taught.doubted, taught.unknown
+        ));
+    }
     let bar = indicatif::ProgressBar::new(labelled.len() as u64);
     let mut features = match &args.features {
         Some(path) => {
@@ -77,6 +92,63 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     if let Some(e) = failed {
         return Err(Failure::Io(e));
     }
+    if out.json {
+        out.json(&report)?;
+    } else {
+        out.line(&serde_json::to_string_pretty(&report).map_err(Error::internal)?)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// How much an attacker wins, guards off and on.
+async fn gaming(config: Config, args: &EvalGaming, out: &Out) -> Result<Exit, Failure> {
+    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
+    if read.manifests.is_empty() {
+        return Err(Error::invalid(read.faults).into());
+    }
+    let asked = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
+    let bars = Bars::new();
+    let (models, _) = load_models(models_config(&config), &bars).await?;
+    bars.finish();
+    let (folder, _temporary) = store_folder(args.data.as_deref())?;
+    let mut by_owner: BTreeMap<String, Vec<Manifest>> = BTreeMap::new();
+    for manifest in &read.manifests {
+        let seen_by_all = Manifest { visible_to: vec![Arc::from("*")], ..manifest.clone() };
+        by_owner.entry(manifest.namespace.to_string()).or_default().push(seen_by_all);
+    }
+    let mut benches = Vec::new();
+    for guards in [false, true] {
+        let policy = Policy { guards, ..config.policy.clone() };
+        let place = folder.join(if guards { "on" } else { "off" });
+        let mut bench = run::Bench::build(models.clone(), Vec::new(), policy, &place).await?;
+        for (owner, manifests) in &by_owner {
+            bench.publish(owner, manifests.clone()).await?;
+        }
+        benches.push(bench);
+    }
+    let [off, on] = benches.as_mut_slice() else { return Err(Error::internal("two benches").into()) };
+    for (name, attack) in gaming::Attack::ALL {
+        let report = gaming::run(name, attack, off, on, &read.manifests, &asked, args.share).await?;
+        out.json(&report)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What shared history is worth.
+async fn history(config: Config, args: &EvalHistory, out: &Out) -> Result<Exit, Failure> {
+    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
+    if read.manifests.is_empty() {
+        return Err(Error::invalid(read.faults).into());
+    }
+    let split = args.split.as_deref();
+    let (lines, ambiguous, plain) =
+        (outcomes::read(&args.outcomes)?, queries::read(&args.ambiguous, split)?, queries::read(&args.queries, split)?);
+    let bars = Bars::new();
+    let (models, _) = load_models(models_config(&config), &bars).await?;
+    bars.finish();
+    let (folder, _temporary) = store_folder(args.data.as_deref())?;
+    let mut bench = run::Bench::build(models, read.manifests, config.policy.clone(), &folder).await?;
+    let report = history::run(&mut bench, lines, ambiguous, plain).await?;
     if out.json {
         out.json(&report)?;
     } else {

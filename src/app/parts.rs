@@ -4,7 +4,7 @@ use super::admin::{Admin, AdminDoor, AdminParts, switched_to};
 use super::decision_log::DecisionLog;
 use super::delivery;
 use super::policies::Versions;
-use super::ports::{Matcher, Registry, Status};
+use super::ports::{Feedback, Matcher, Registry, Status};
 use super::schemas::WebSchemas;
 use crate::api::auth::Authenticator;
 use crate::api::service::{Parts as ServiceParts, Service};
@@ -24,6 +24,7 @@ use crate::route::prepare::Limits;
 use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
 use crate::store::{Durability, Store};
 use crate::tasks::Tasks;
+use crate::types::Grant;
 use crate::view::Views;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -139,6 +140,10 @@ impl Parts {
         for (agent, why) in &loaded.damaged {
             tracing::warn!(%agent, why, "a stored manifest is damaged and was left out; register it again");
         }
+        let outcomes = ingest.recall_history().await?;
+        tracing::debug!(outcomes, "history loaded");
+        let grants: Vec<Grant> = config.auth.tokens.iter().map(|t| t.principal.namespaces.clone()).collect();
+        ingest.learn_for(if grants.is_empty() { vec![Grant::All] } else { grants });
         let log: Arc<dyn DecisionSink> = Arc::new(DecisionLog::start(store.clone(), &config.decision_log, &tasks));
         let limits = &config.server.limits;
         let resolver_config = ResolverConfig {
@@ -190,6 +195,7 @@ impl Parts {
                 durability: self.store.durability().to_string(),
             }),
             admin: Arc::new(AdminDoor(self.admin.clone())),
+            feedback: Arc::new(Feedback { ingest: self.ingest.clone() }),
             auth: Authenticator::new(self.config.auth.clone()),
             limits: self.config.server.limits.clone(),
             waiting: self.config.dispatch.waiting,

@@ -1,10 +1,11 @@
 //! The ports of the doors, over the write and the read path.
 
-use crate::api::ports::{MatcherPort, RegistryPort, Resolved, StatusPort, Version};
+use crate::api::ports::{FeedbackPort, MatcherPort, RegistryPort, Resolved, StatusPort, Version};
 use crate::error::{Code, Error};
 use crate::ingest::{Ingest, canary};
 use crate::route::resolver::{self, Resolver};
 use crate::types::decision::DecisionKind;
+use crate::types::outcome::{OutcomeFilter, OutcomePage, Report};
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use crate::types::{AgentKey, Principal};
 use crate::view::Views;
@@ -47,6 +48,32 @@ impl RegistryPort for Registry {
 
     fn watch(&self, who: &Principal) -> BoxStream<'static, RegistryEvent> {
         self.ingest.watch(who).boxed()
+    }
+}
+
+/// Outcomes.
+pub struct Feedback {
+    /// Write path.
+    pub ingest: Arc<Ingest>,
+}
+
+impl FeedbackPort for Feedback {
+    fn report<'a>(&'a self, who: &'a Principal, reports: Vec<Report>) -> BoxFuture<'a, Vec<Result<String, Error>>> {
+        self.ingest.report(who, reports).boxed()
+    }
+
+    fn list<'a>(
+        &'a self,
+        who: &'a Principal,
+        which: OutcomeFilter,
+        limit: Option<u32>,
+        after: Option<String>,
+    ) -> BoxFuture<'a, Result<OutcomePage, Error>> {
+        async move { self.ingest.outcomes(who, &which, limit, after.as_deref()) }.boxed()
+    }
+
+    fn forget<'a>(&'a self, who: &'a Principal, which: OutcomeFilter) -> BoxFuture<'a, Result<usize, Error>> {
+        async move { self.ingest.forget(who, &which).await }.boxed()
     }
 }
 

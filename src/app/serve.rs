@@ -8,12 +8,15 @@ use super::parts::Parts;
 use super::probe::HttpProbe;
 use crate::api;
 use crate::cli::{Exit, Failure, Out, Up};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::{Code, Error};
 use crate::ingest::Ingest;
+use crate::store::Keep;
 use crate::tasks::Stage;
 use crate::telemetry;
 use crate::telemetry::metrics::{Counter, Gauge, bounded, count_by, set};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Pause between looks at what the indexes need.
@@ -122,6 +125,38 @@ fn background(parts: &Parts) {
     let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
     drop(tasks.spawn(Stage::Work, "upkeep", async move {
         tokio::select! { () = stop.cancelled() => {}, () = keep_up(&ingest) => {} }
+    }));
+    let (ingest, stop, settle) = (parts.ingest.clone(), tasks.stop(Stage::Work), parts.config.feedback.settle);
+    drop(tasks.spawn(Stage::Work, "learning", async move {
+        let pause: Arc<dyn Fn() + Send + Sync> = Arc::new(|| std::thread::sleep(Duration::from_millis(1)));
+        loop {
+            // several outcomes at once are one lesson
+            tokio::select! { () = stop.cancelled() => return, () = ingest.lesson_due() => {} }
+            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(settle) => {} }
+            match ingest.learn(pause.clone()).await {
+                Ok(lesson) => tracing::info!(?lesson, "learned"),
+                Err(error) => tracing::warn!(%error, "learning failed; it goes on with the next outcome"),
+            }
+        }
+    }));
+    let (store, ingest, stop, settings) =
+        (parts.store.clone(), parts.ingest.clone(), tasks.stop(Stage::Work), parts.config.feedback.clone());
+    drop(tasks.spawn(Stage::Work, "outcomes", async move {
+        let keep = Keep { age_ms: i64::try_from(settings.max_age.as_millis()).unwrap_or(i64::MAX), records: settings.max_records };
+        let mut tick = tokio::time::interval(Duration::from_secs(300));
+        loop {
+            tokio::select! { () = stop.cancelled() => return, _ = tick.tick() => {} }
+            match store.prune_outcomes(keep, crate::clock::SystemClock.now_ms()).await {
+                Ok(0) => {}
+                Ok(gone) => {
+                    tracing::info!(gone, "outcomes beyond their age or number were forgotten");
+                    if let Err(error) = ingest.recall_history().await {
+                        tracing::warn!(%error, "the history was not rebuilt");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "outcomes were not pruned"),
+            }
+        }
     }));
     let (views, stop) = (parts.views.clone(), tasks.stop(Stage::Work));
     drop(tasks.spawn(Stage::Work, "gauges", async move {

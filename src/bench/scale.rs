@@ -165,6 +165,7 @@ fn empty_view(base: &Base, words: &LexConfig) -> View {
         policy: Default::default(),
         rules: Default::default(),
         pending: 0,
+        learned: Arc::default(),
     }
 }
 
@@ -213,7 +214,7 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
     let recall_of = |view: &View, query: &Query| {
         let visible = view.visible(&query.principal);
         let mut gate = Gate::new(view, query);
-        recall::recall(view, query, &query.text, &query.vectors, &visible, &mut gate).fleet
+        recall::recall(view, query, &query.text, &query.vectors, &[], &visible, &mut gate).fleet
     };
     let each = |work: &dyn Fn(&Query)| {
         queries.iter().take(20).for_each(work);

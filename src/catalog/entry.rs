@@ -85,6 +85,11 @@ impl CapEntry {
         &self.agent.manifest.capabilities[self.index]
     }
 
+    /// Name of this capability of this agent that survives a restart: `namespace/agent_id#folded_name`, as in [`crate::types::CapKey`].
+    pub fn key_text(&self) -> String {
+        format!("{}#{}", self.agent.key, self.folded())
+    }
+
     /// Folded name: entries with the same one are the same capability offered by several agents.
     pub fn folded(&self) -> &Arc<str> {
         &self.compiled.folded

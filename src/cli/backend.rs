@@ -80,6 +80,43 @@ impl Backend {
         }
     }
 
+    /// Reports outcomes.
+    pub async fn report(&self, request: pb::ReportRequest) -> Result<pb::ReportResponse, Failure> {
+        match self {
+            Self::Server(client) => client.post("/v1/feedback", &request).await,
+            Self::Local(service, call) => Ok(service.report(call, request).await?),
+        }
+    }
+
+    /// Shows a page of outcomes.
+    pub async fn outcomes(&self, which: pb::ListOutcomesRequest) -> Result<pb::ListOutcomesResponse, Failure> {
+        match self {
+            Self::Server(client) => {
+                let limit = which.limit.map(|n| n.to_string());
+                let pairs = [
+                    ("agent", &which.agent),
+                    ("capability", &which.capability),
+                    ("reporter", &which.reporter),
+                    ("limit", &limit),
+                    ("after", &which.after),
+                ];
+                client.call(reqwest::Method::GET, &format!("/v1/feedback?{}", parameters(&pairs)), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.outcomes(call, which).await?),
+        }
+    }
+
+    /// Forgets outcomes.
+    pub async fn forget(&self, which: pb::ForgetRequest) -> Result<pb::ForgetResponse, Failure> {
+        match self {
+            Self::Server(client) => {
+                let pairs = [("agent", &which.agent), ("capability", &which.capability), ("reporter", &which.reporter), ("id", &which.id)];
+                client.call(reqwest::Method::DELETE, &format!("/v1/feedback?{}", parameters(&pairs)), None::<&()>).await
+            }
+            Self::Local(service, call) => Ok(service.forget(call, which).await?),
+        }
+    }
+
     /// Shows an agent.
     pub async fn get(&self, agent: pb::AgentRef, version: Option<String>) -> Result<pb::AgentState, Failure> {
         match self {
@@ -103,9 +140,7 @@ impl Backend {
                     ("limit", &limit),
                     ("after", &which.after),
                 ];
-                let query: Vec<String> =
-                    pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?)))).collect();
-                client.call(reqwest::Method::GET, &format!("/v1/agents?{}", query.join("&")), None::<&()>).await
+                client.call(reqwest::Method::GET, &format!("/v1/agents?{}", parameters(&pairs)), None::<&()>).await
             }
             Self::Local(service, call) => Ok(service.list(call, which).await?),
         }
@@ -279,6 +314,12 @@ impl Client {
             self.base
         ))
     }
+}
+
+/// Query parameters of what is given.
+fn parameters(pairs: &[(&str, &Option<String>)]) -> String {
+    let given: Vec<String> = pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?)))).collect();
+    given.join("&")
 }
 
 fn path(agent: &pb::AgentRef) -> String {

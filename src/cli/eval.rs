@@ -10,6 +10,59 @@ pub enum EvalCommand {
     Run(EvalRun),
     /// Compares embedding models on one's own fleet and queries.
     Models(EvalModels),
+    /// Asks before and after an outcome log was reported: what the habits of callers are worth.
+    History(EvalHistory),
+    /// Attacks a fleet with manifests made to win others' requests: how much they win with the guards on and off.
+    Gaming(EvalGaming),
+}
+
+/// What shared history is worth.
+#[derive(Args, Debug)]
+pub struct EvalHistory {
+    /// Manifests, as a file or a folder.
+    #[arg(long, value_name = "FILE")]
+    pub manifests: PathBuf,
+    /// Outcome log (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub outcomes: PathBuf,
+    /// Ambiguous requests with their callers (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub ambiguous: PathBuf,
+    /// Plain requests, that must not suffer (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub queries: PathBuf,
+    /// Only requests of this split.
+    #[arg(long, value_name = "SPLIT")]
+    pub split: Option<String>,
+    /// Keeps the run's vectors in this folder.
+    #[arg(long = "cache", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// How much an attacker wins.
+#[derive(Args, Debug)]
+pub struct EvalGaming {
+    /// Manifests, as a file or a folder.
+    #[arg(long, value_name = "FILE")]
+    pub manifests: PathBuf,
+    /// Requests with the answers expected (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub queries: PathBuf,
+    /// Only requests of this split.
+    #[arg(long, value_name = "SPLIT")]
+    pub split: Option<String>,
+    /// At most this many requests, drawn with the seed.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Seed of the draw.
+    #[arg(long, default_value_t = 7, value_name = "N")]
+    pub seed: u64,
+    /// Capabilities of the attacker as a share of the fleet's.
+    #[arg(long, default_value_t = 0.01, value_name = "SHARE")]
+    pub share: f64,
+    /// Keeps the run's vectors in this folder and one beside it.
+    #[arg(long = "cache", value_name = "DIR")]
+    pub data: Option<PathBuf>,
 }
 
 /// One evaluation.
@@ -30,6 +83,15 @@ pub struct EvalRun {
     /// Seed of every draw.
     #[arg(long, default_value_t = 7, value_name = "N")]
     pub seed: u64,
+    /// Learns from these outcomes first: labelled queries, or an outcome log (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub outcomes: Option<PathBuf>,
+    /// Only labelled queries of this split are learned from.
+    #[arg(long, value_name = "SPLIT", default_value = "train")]
+    pub outcomes_split: String,
+    /// At most this many labelled queries a capability, drawn with the seed.
+    #[arg(long, value_name = "N")]
+    pub per_capability: Option<usize>,
     /// Writes the features of each query to this file, for fitting.
     #[arg(long, value_name = "FILE")]
     pub features: Option<PathBuf>,

@@ -12,6 +12,7 @@ mod backend;
 mod bench;
 mod doctor;
 mod eval;
+mod feedback;
 mod invoke;
 mod load;
 mod log;
@@ -31,7 +32,7 @@ mod work;
 mod wrap;
 
 pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchResolve, BenchScale, DoorKind, Speech};
-pub use eval::{EvalCommand, EvalModels, EvalRun};
+pub use eval::{EvalCommand, EvalGaming, EvalHistory, EvalModels, EvalRun};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
 pub use out::{Failure, Out, say};
@@ -151,6 +152,9 @@ pub enum Command {
     /// Shows and manages registered agents.
     #[command(subcommand)]
     Agents(agents::AgentsCommand),
+    /// Says what came of decisions, shows and forgets it.
+    #[command(subcommand)]
+    Feedback(feedback::FeedbackCommand),
     /// Shows, fetches and checks embedding models.
     #[command(subcommand)]
     Models(ModelsCommand),
@@ -246,6 +250,7 @@ pub async fn run(cli: Cli, app: &dyn App, out: &Out) -> Result<Exit, Failure> {
         Command::Top(top) => top.run(common, app, out).await,
         Command::Doctor(doctor) => doctor.run(common, app, out).await,
         Command::Agents(command) => command.run(common, app, out).await,
+        Command::Feedback(command) => command.run(common, app, out).await,
         Command::Models(command) => app.models(common.config(vec![])?, &command, out).await,
         Command::Eval(command) => app.eval(common.config(vec![])?, &command, out).await,
         Command::Bench(command) => app.bench(common.config(vec![])?, &command, out).await,

@@ -157,6 +157,27 @@ impl DecisionLog {
     }
 }
 
+/// `[feedback]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedbackConfig {
+    /// Age at which an outcome is removed.
+    pub max_age: Duration,
+    /// Outcomes above which the reporter with the most loses its oldest.
+    pub max_records: u64,
+    /// Pause between an outcome and the training that takes it in, so that many are learned at once.
+    pub settle: Duration,
+}
+
+impl FeedbackConfig {
+    pub(super) fn read(r: &mut Reader<'_>) -> Self {
+        Self {
+            max_age: r.span("max_age", "180d", "1m", "3650d"),
+            max_records: r.int("max_records", 200_000, 1..=10_000_000) as u64,
+            settle: r.span("settle", "5s", "10ms", "1h"),
+        }
+    }
+}
+
 /// `[live]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveConfig {

@@ -17,7 +17,7 @@ pub mod server;
 
 pub use auth::{Auth, Token};
 pub use delivery::{Dispatch, Outbound, OutboundSecret};
-pub use engine::{Data, DecisionLog, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry};
+pub use engine::{Data, DecisionLog, FeedbackConfig, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry};
 pub use reader::Key;
 pub use server::{Limits, Server};
 
@@ -50,6 +50,8 @@ pub struct Config {
     pub decision_log: DecisionLog,
     /// What one owner may register.
     pub registry: RegistryConfig,
+    /// What is kept of outcomes, and when it is learned.
+    pub feedback: FeedbackConfig,
     /// Load and health of agents.
     pub live: LiveConfig,
     /// Delivery of messages.
@@ -122,6 +124,7 @@ fn read(table: &toml::Table, overrides: &[Override]) -> Outcome {
         policy: r.section("policy", policy::read),
         decision_log: r.section("decision_log", DecisionLog::read),
         registry: r.section("registry", RegistryConfig::read),
+        feedback: r.section("feedback", FeedbackConfig::read),
         live: r.section("live", LiveConfig::read),
         dispatch: r.section("dispatch", Dispatch::read),
         outbound: r.section("outbound", Outbound::read),

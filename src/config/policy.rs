@@ -45,6 +45,7 @@ pub(super) fn read(r: &mut Reader<'_>) -> Policy {
         fallback: r.section("fallback", fallback),
         explore: share(r, "explore", shipped.explore),
         per_publisher: r.int("per_publisher", shipped.per_publisher, 0..=50),
+        guards: r.flag("guards", shipped.guards),
     }
 }
 

@@ -2,9 +2,12 @@
 
 pub mod agree;
 pub mod dump;
+pub mod gaming;
+pub mod history;
 pub mod html;
 pub mod metrics;
 pub mod models;
+pub mod outcomes;
 pub mod queries;
 pub mod replay;
 pub mod run;

@@ -9,24 +9,27 @@ use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::embed::models::Models;
 use crate::error::Error;
 use crate::eval::metrics::{self, Judged, RankSum};
+use crate::eval::outcomes;
 use crate::eval::queries::{Labelled, Mode};
 use crate::index::dense::DenseConfig;
 use crate::index::keyword::LexConfig;
 use crate::ingest::{self, Boot, Ingest, IngestConfig};
 use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
 use crate::route::shortlist::{Item, Shortlist};
-use crate::store::{Durability, Store};
+use crate::store::{Durability, OutcomeQuery, Store};
 use crate::types::decision::Decision;
 use crate::types::manifest::Manifest;
 use crate::types::manifest_check::{Long, Rules};
 use crate::types::policy::Policy;
 use crate::types::query::Query;
 use crate::types::request::ResolveRequest;
-use crate::types::{Fault, Principal};
+use crate::types::{Fault, Grant, Principal};
+use crate::view::Views;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// 2026-01-05 10:00 in Shanghai, a Monday: the fixed time of evaluations.
 pub const AT_MS: i64 = 1_767_578_400_000;
@@ -113,6 +116,8 @@ pub struct Report {
     pub capabilities: usize,
     /// Texts embedded for the fleet by this run.
     pub embedded: usize,
+    /// What was learned before the first query.
+    pub taught: outcomes::Taught,
 }
 
 /// Notes the last shortlist, whose order of the arms the decision does not carry.
@@ -128,18 +133,26 @@ impl DecisionSink for Last {
 /// A fleet in memory, ready to be asked.
 pub struct Bench {
     ingest: Arc<Ingest>,
-    views: Arc<crate::view::Views>,
     resolver: Resolver,
+    clock: ManualClock,
     last: Arc<Last>,
     /// What the registration did.
     pub batch: ingest::Batch,
+    /// What was learned.
+    pub taught: outcomes::Taught,
+    /// Time of the questions, RFC 3339; [`AT_MS`] when absent.
+    pub at: Option<String>,
+    views: Arc<Views>,
 }
 
 impl Bench {
     /// Registers `manifests`. `data` keeps vectors between runs.
     pub async fn build(models: Arc<Models>, manifests: Vec<Manifest>, policy: Policy, data: &Path) -> Result<Self, Error> {
         let store = Arc::new(Store::open(data, Durability::Process)?);
-        let clock: Arc<dyn Clock> = Arc::new(FixedClock(ManualClock::at(AT_MS)));
+        // vectors may be kept between runs, what was learned may not
+        store.forget_outcomes(OutcomeQuery::default()).await?;
+        let manual = ManualClock::at(AT_MS);
+        let clock: Arc<dyn Clock> = Arc::new(FixedClock(manual.clone()));
         let boot = Boot {
             store,
             models,
@@ -154,7 +167,48 @@ impl Bench {
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
         let last = Arc::new(Last::default());
         let resolver = Resolver::new(views.clone(), clock, Some(last.clone()), ResolverConfig::default());
-        Ok(Self { ingest, views, resolver, last, batch })
+        let lesson = outcomes::learn(&ingest).await?;
+        let taught = outcomes::Taught { classes: lesson.classes, texts: lesson.texts, ..outcomes::Taught::default() };
+        Ok(Self { ingest, resolver, clock: manual, last, batch, taught, at: None, views })
+    }
+
+    /// Reports outcomes and learns from them, as a live node does.
+    pub async fn teach(&mut self, lines: Vec<outcomes::Line>) -> Result<(), Error> {
+        self.taught = outcomes::teach(&self.views.load(), &self.ingest, lines).await?;
+        Ok(())
+    }
+
+    /// Reports outcomes without training on them: they are remembered in the history alone. Returns how many were taken.
+    pub async fn remember(&mut self, lines: Vec<outcomes::Line>) -> Result<usize, Error> {
+        let taught = outcomes::report_all(&self.views.load(), &self.ingest, lines).await?;
+        Ok(taught.outcomes)
+    }
+
+    /// Registers manifests as one publisher, a minute after what was there.
+    pub async fn publish(&mut self, publisher: &str, manifests: Vec<Manifest>) -> Result<(), Error> {
+        self.clock.advance(Duration::from_secs(60));
+        let batch = self.ingest.register_many(&owner(publisher), manifests).await?;
+        if let Some((agent, error)) = batch.refused.first() {
+            return Err(Error::internal(format!("{agent} was refused: {error}")));
+        }
+        self.batch.agents += batch.agents;
+        self.batch.capabilities += batch.capabilities;
+        Ok(())
+    }
+
+    /// Learns from what is there.
+    pub async fn learn(&self) -> Result<(), Error> {
+        outcomes::learn(&self.ingest).await.map(drop)
+    }
+
+    /// Removes what a publisher registered.
+    pub async fn withdraw(&mut self, publisher: &str) -> Result<(), Error> {
+        let keys: Vec<_> =
+            self.views.load().catalog.agents().map(|a| a.entry.key.clone()).filter(|k| k.namespace.as_str() == publisher).collect();
+        for key in keys {
+            self.ingest.deregister(&owner(publisher), &key).await?;
+        }
+        Ok(())
     }
 
     /// The write path, for runs that register more.
@@ -176,6 +230,7 @@ impl Bench {
             seed: Some(seed),
             k: Some(k as u32),
             fallback: Some(false),
+            at: self.at.clone(),
             explain: true,
             ..ResolveRequest::default()
         };
@@ -189,6 +244,11 @@ impl Bench {
         let (took_ms, route_ms) = (resolved.took_us as f64 / 1e3, resolved.route_us as f64 / 1e3);
         Ok(Asked { took_ms, route_ms, decision: resolved.decision, query, list })
     }
+}
+
+/// A publisher that owns the namespace it is called after.
+fn owner(namespace: &str) -> Principal {
+    Principal { namespaces: Grant::Only([Arc::from(namespace)].into()), ..Principal::local(namespace) }
 }
 
 /// Time of day stands still, instants run: hours and decay are deterministic, latency is measured.
@@ -287,6 +347,7 @@ pub async fn run(bench: &Bench, models: &Models, config: &RunConfig, mut each: i
         agents: bench.batch.agents,
         capabilities: bench.batch.capabilities,
         embedded: bench.batch.embedded,
+        taught: bench.taught.clone(),
     })
 }
 

@@ -5,6 +5,7 @@
 //! [`HALF_LIFE_MS`]. Memory is bounded: callers beyond [`MAX_CALLERS`] push out the least recently used.
 //! Cost: O(1) per look-up. Not here: how much it may move a score (policy), reading outcomes from the store.
 
+use crate::types::outcome::Outcome;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ pub const MAX_CALLERS: usize = 100_000;
 pub const MAX_PER_CALLER: usize = 256;
 /// Pseudo-count that shrinks a share towards zero while evidence is thin.
 const PRIOR: f32 = 4.0;
+/// What an override or a "not mine" counts.
+const AGAINST: f32 = -0.5;
 
 /// Decayed weights of one caller (or of one previous capability).
 #[derive(Clone, Debug, Default)]
@@ -49,6 +52,22 @@ fn decay(elapsed_ms: i64) -> f32 {
     (0.5f64).powf(elapsed_ms as f64 / HALF_LIFE_MS as f64) as f32
 }
 
+/// Share at which a habit begins to count.
+const HABIT: f32 = 0.01;
+/// Logits a factor of e of habit is worth.
+const PER_E: f32 = 1.5;
+/// Most that a habit is worth, logits.
+pub const MOST: f32 = 5.0;
+/// Words up to which a request leaves the most to its caller's habits, and from which on it leaves nothing.
+const SHORT: (f32, f32) = (3.0, 6.0);
+
+/// What a share of a caller's work is worth for a request of so many meaningful words, logits, 0..=[`MOST`]. A long request says what it wants;
+/// a short one means what its caller mostly means. Exactly 0 without a share.
+pub fn habit(share: f32, words: usize) -> f32 {
+    let open = ((SHORT.1 - words as f32) / (SHORT.1 - SHORT.0)).clamp(0.0, 1.0);
+    if share <= 0.0 { 0.0 } else { (PER_E * (1.0 + share / HABIT).ln()).min(MOST) * open }
+}
+
 /// Counts of all callers. Cloning shares rows: a snapshot costs one pointer a caller.
 #[derive(Clone, Debug, Default)]
 pub struct Cooccurrence {
@@ -70,6 +89,17 @@ impl Cooccurrence {
         add(&mut self.callers, row_key(tenant, caller), capability, weight, at_ms);
         if let Some(previous) = previous {
             add(&mut self.nexts, row_key(tenant, previous), capability, weight, at_ms);
+        }
+    }
+
+    /// Counts an outcome: what was right, and against what was wrong. One that names nobody, or says nothing about who was meant, counts nothing.
+    pub fn learn(&mut self, outcome: &Outcome) {
+        let (tenant, previous) = (outcome.tenant.as_deref(), outcome.previous.as_deref());
+        if let Some((right, weight)) = outcome.right() {
+            self.record(tenant, &outcome.caller, &right.to_string(), previous, weight, outcome.at_ms);
+        }
+        if let Some(wrong) = outcome.wrong() {
+            self.record(tenant, &outcome.caller, &wrong.to_string(), previous, AGAINST, outcome.at_ms);
         }
     }
 
@@ -160,6 +190,13 @@ mod tests {
         c.record(None, "a", "x", None, -100.0, DAY);
         assert_eq!(c.of_caller(None, "a", "x", DAY), 0.0);
         assert!(c.forget(None, "a") && !c.knows(None, "a"));
+    }
+
+    #[test]
+    fn habits_count_for_short_requests_alone() {
+        assert_eq!((habit(0.0, 1), habit(0.9, 6), habit(0.9, 40)), (0.0, 0.0, 0.0));
+        assert!(habit(0.1, 1) > 3.0 && habit(0.1, 1) < habit(0.3, 1) && habit(1.0, 1) <= MOST);
+        assert!(habit(0.3, 5) < habit(0.3, 4) && habit(0.3, 3) == habit(0.3, 1));
     }
 
     #[test]

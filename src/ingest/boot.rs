@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::embed::models::Models;
 use crate::embed::worker::WorkClass;
 use crate::error::Error;
-use crate::history::Cooccurrence;
+use crate::history::{Cooccurrence, Learned};
 use crate::index::dense::DenseConfig;
 use crate::index::keyword::{LexConfig, LexIndex};
 use crate::index::names::NameIndex;
@@ -73,6 +73,7 @@ pub async fn start(boot: Boot) -> Result<(Arc<Views>, Arc<Ingest>), Error> {
         names: NameIndex::new().snapshot(),
         live: LiveSnapshot::default(),
         history: Arc::new(Cooccurrence::default()),
+        learned: Arc::new(Learned::default()),
         policy: Arc::new(boot.policy),
         rules: Arc::new(rules),
         pending: 0,

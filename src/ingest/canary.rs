@@ -35,7 +35,7 @@ impl Ingest {
         let current = self.views.load();
         let (by_arm, _): (Vec<ByText>, usize) =
             self.vectors_of(&current.models, std::slice::from_ref(&manifest), WorkClass::Ingest).await?;
-        let view = View { catalog: Default::default(), arms: Vec::new(), pending: 0, ..View::clone(&current) };
+        let view = View { catalog: Default::default(), arms: Vec::new(), pending: 0, learned: Arc::default(), ..View::clone(&current) };
         let views = Arc::new(Views::new(view));
         let arms = current.arms.iter().map(|a| ArmWriter::new(a.model.clone(), DenseConfig::default(), a.background.clone())).collect();
         let mut engine = Engine::new(current.models.clone(), arms, LexConfig::default(), views.clone());

@@ -72,6 +72,7 @@ impl Ingest {
         engine.publish();
         drop(engine);
         self.refresh_live();
+        self.learning.ring();
         Ok(loaded)
     }
 

@@ -8,7 +8,10 @@
 mod boot;
 pub mod canary;
 mod engine;
+mod feedback;
 pub mod files;
+mod guard;
+mod learn;
 mod lint;
 mod load;
 mod probe;
@@ -23,6 +26,8 @@ mod watch;
 
 pub use boot::{Boot, start};
 pub use engine::{ArmWriter, Engine};
+pub use feedback::ReceiptEvent;
+pub use learn::Lesson;
 pub use load::Loaded;
 pub use probe::{Probe, ProbeRound};
 pub use quota::Quota;
@@ -34,6 +39,7 @@ use crate::catalog::schema::Schemas;
 use crate::clock::Clock;
 use crate::embed::models::Models;
 use crate::error::Error;
+use crate::history::learned::Demand;
 use crate::index::dense::DenseConfig;
 use crate::live::{LiveTable, Protection};
 use crate::store::Store;
@@ -96,6 +102,7 @@ pub struct Ingest {
     pub(crate) pace: quota::Pace,
     pub(crate) dense: DenseConfig,
     pub(crate) config: IngestConfig,
+    pub(crate) learning: Arc<Demand>,
 }
 
 impl Ingest {
@@ -115,6 +122,7 @@ impl Ingest {
             ..Protection::default()
         };
         let live = Arc::new(Mutex::new(LiveTable::new(protection)));
+        let learning = views.load().learned.demand().clone();
         Self {
             store,
             schemas,
@@ -126,6 +134,7 @@ impl Ingest {
             pace: quota::Pace::default(),
             dense,
             config,
+            learning,
         }
     }
 
@@ -197,6 +206,9 @@ impl Ingest {
 
     pub(crate) fn tell(&self, kind: &'static str, agent: Option<AgentKey>) {
         let generation = self.views.load().catalog.generation();
+        if matches!(kind, "registered" | "deregistered") {
+            self.learning.ring();
+        }
         // nobody may be watching
         drop(self.events.send(RegistryEvent { generation, kind, agent }));
     }

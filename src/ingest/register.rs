@@ -134,6 +134,7 @@ impl Ingest {
         engine.publish();
         drop(engine);
         self.refresh_live();
+        self.learning.ring();
         Ok(batch)
     }
 

@@ -208,6 +208,26 @@ pub fn features(
     out
 }
 
+/// What counts where outcomes or examples speak: constant, logit of the best one's share after learning, and the two logits without learning.
+/// Fitted by `eval/fit/fit_learned.py` on dev splits after up to 10 and 50 outcomes of train splits, and with examples.
+const LEARNED: [f32; 4] = [0.711, 1.181, 0.224, 0.134];
+
+/// Probabilities where learning had a say. `evidence` of the best candidate, 0..1, is how far its share after learning is believed; `nobody` =
+/// probability that nobody can do it, by reports.
+pub fn with_learned(mut confidence: Confidence, evidence: f32, nobody: f32) -> Confidence {
+    if evidence > 0.0 {
+        let logit = |p: f32| (p.clamp(1e-4, 1.0 - 1e-4) / (1.0 - p.clamp(1e-4, 1.0 - 1e-4))).ln();
+        let share = NAMES.iter().position(|n| *n == "share_1").and_then(|i| confidence.features.get(i)).copied().unwrap_or(0.0);
+        let (right, in_scope) = (logit(confidence.right), logit(confidence.in_scope));
+        let learned = LEARNED[0] + LEARNED[1] * logit(share) + LEARNED[2] * right + LEARNED[3] * in_scope;
+        confidence.right = sigmoid((1.0 - evidence) * right + evidence * learned);
+        confidence.in_scope = confidence.in_scope.max(confidence.right);
+    }
+    confidence.right *= 1.0 - nobody;
+    confidence.in_scope *= 1.0 - nobody;
+    confidence
+}
+
 /// Probabilities from the features. In a `small` fleet leads and shares say nothing, for there is hardly anybody to lead: the best is right at most as
 /// surely as anybody is.
 pub fn of(features: Vec<f32>, small: bool) -> Confidence {
@@ -224,6 +244,18 @@ pub fn of(features: Vec<f32>, small: bool) -> Confidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn learning_moves_the_confidence_by_its_evidence_and_nothing_else() {
+        let mut features = vec![0.0; NAMES.len()];
+        features[NAMES.iter().position(|n| *n == "share_1").unwrap()] = 0.99;
+        let plain = Confidence { right: 0.6, in_scope: 0.8, features };
+        assert_eq!(with_learned(plain.clone(), 0.0, 0.0), plain);
+        let (some, much) = (with_learned(plain.clone(), 0.3, 0.0), with_learned(plain.clone(), 0.95, 0.0));
+        assert!(plain.right < some.right && some.right < much.right && much.right > 0.95, "{some:?} {much:?}");
+        assert!(much.in_scope >= much.right);
+        assert!(with_learned(plain, 0.95, 0.9).right < 0.11);
+    }
 
     #[test]
     fn the_shipped_calibration_is_sound() {

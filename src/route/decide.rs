@@ -74,6 +74,12 @@ fn candidate(r: &Ranked<'_>, under_floor: bool) -> Candidate {
     }
     let mut evidence =
         vec![Term { name: "bm25".into(), weight: 0.0, value: item.bm25 }, Term { name: "fused".into(), weight: 0.0, value: item.fused }];
+    if item.habit != 0.0 {
+        evidence.push(Term { name: "habit".into(), weight: 0.0, value: item.habit });
+    }
+    if item.learned != 0.0 {
+        evidence.push(Term { name: "learned".into(), weight: 0.0, value: item.learned });
+    }
     if let Some(cosine) = item.cosine {
         evidence.insert(0, Term { name: "cosine".into(), weight: 0.0, value: cosine });
     }

@@ -4,6 +4,8 @@
 //! Not here: embedding and logging (`resolver`).
 
 use crate::error::{Code, Error};
+use crate::history::habit;
+use crate::history::learned::{Part, PartReading, Said};
 use crate::index::Visible;
 use crate::kernel::dot::dot_f32;
 use crate::route::confidence::{self, Confidence};
@@ -14,9 +16,12 @@ use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
 use crate::route::{features, fusion, reading, state, undo};
 use crate::types::AgentKey;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
+use crate::types::lang::Lang;
 use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
 use crate::types::score::Probability;
+use crate::types::text::fold_name;
 use crate::view::View;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most dropped candidates in an answer.
@@ -28,11 +33,18 @@ const LITERAL: f32 = 0.95;
 /// A clause asks for what the whole text is most like when that is behind the clause's own best by no more than this, in logits.
 const CLAUSE_SAME: f32 = -1.5;
 
+/// Capabilities that each head may add to what vectors and words find.
+const LEARNED: usize = 8;
+
 /// One text of a query, recalled and scored.
 struct Scored {
     recall: Recall,
     rows: Vec<[f32; features::COUNT]>,
     fused: Vec<f32>,
+    /// What learning changed of `fused`.
+    learned: Vec<f32>,
+    /// What the caller's habits changed of it.
+    habits: Vec<f32>,
     /// Places in `recall.found`, best fused first.
     order: Vec<usize>,
     confidence: Confidence,
@@ -52,7 +64,10 @@ fn score(
     visible: &Visible,
     gate: &mut Gate<'_>,
 ) -> Scored {
-    let recall = recall::recall(view, query, text, vectors, visible, gate);
+    let part = view.learned.part(visible);
+    let reading = part.and_then(|p| read(view, p, text, vectors));
+    let best = reading.as_ref().map(|r| r.best(LEARNED)).unwrap_or_default();
+    let recall = recall::recall(view, query, text, vectors, &best, visible, gate);
     let rows = features::rows(view, &recall);
     let mut fused = fusion::scores(&rows);
     if let Some(unwanted) = unwanted {
@@ -64,12 +79,59 @@ fn score(
     for (loss, score) in undo::losses(&names, text).into_iter().zip(&mut fused) {
         *score -= loss;
     }
+    if let Some(part) = part.filter(|p| view.policy.guards && !p.losses.is_empty()) {
+        for (found, score) in recall.found.iter().zip(&mut fused) {
+            *score -= part.losses.get(&found.slot).copied().unwrap_or(0.0);
+        }
+    }
+    let said = learned(view, reading.as_ref(), &recall, &fused);
+    for (score, change) in fused.iter_mut().zip(&said.changes) {
+        *score += change;
+    }
+    let mut habits = vec![0.0f32; fused.len()];
+    if !view.history.is_empty() {
+        for ((found, score), own) in recall.found.iter().zip(&mut fused).zip(&mut habits) {
+            *own = view.cap(found.slot).map_or(0.0, |cap| habit(shared(view, query, cap), recall.words));
+            *score += *own;
+        }
+    }
     let mut order: Vec<usize> = (0..fused.len()).collect();
     order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
     let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
-    let confidence =
-        confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability), recall.fleet < recall::SMALL_FLEET);
-    Scored { recall, rows, fused, order, confidence }
+    let plain = confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability), recall.fleet < recall::SMALL_FLEET);
+    let evidence = order.first().and_then(|i| said.evidence.get(*i)).copied().unwrap_or(0.0);
+    let confidence = confidence::with_learned(plain, evidence, said.nobody);
+    Scored { recall, rows, fused, learned: said.changes, habits, order, confidence }
+}
+
+/// A text as the heads of its language's models read it.
+fn read<'a>(view: &View, part: &'a Part, text: &str, vectors: &[QueryVector]) -> Option<PartReading<'a>> {
+    let lang = Lang::of(text);
+    let native = view.arms.iter().filter(|a| recall::speaks(a, lang));
+    let asked = native.filter_map(|a| vectors.iter().find(|v| v.model == a.model.fingerprint)).map(|v| (&*v.model, &*v.vector));
+    part.read(text, asked)
+}
+
+/// What the heads change of each candidate's score; zeros where nothing was learned for what this caller sees.
+fn learned(view: &View, reading: Option<&PartReading<'_>>, recall: &Recall, fused: &[f32]) -> Said {
+    let Some(reading) = reading else { return Said { changes: vec![0.0; fused.len()], ..Said::default() } };
+    // one entry a capability: agents that offer the same thing are one
+    let mut place: HashMap<(Option<u32>, u64), usize> = HashMap::new();
+    let (mut classes, mut best, mut entry) = (Vec::new(), Vec::new(), Vec::with_capacity(fused.len()));
+    for (found, score) in recall.found.iter().zip(fused) {
+        let class = reading.class(found.slot);
+        let key = (class, if class.is_some() { 0 } else { capability_of(view, found.slot) });
+        let at = *place.entry(key).or_insert_with(|| {
+            classes.push(class);
+            best.push(*score);
+            classes.len() - 1
+        });
+        best[at] = best[at].max(*score);
+        entry.push(at);
+    }
+    let said = reading.say(&classes, &fusion::shares(&best));
+    let each = |values: &[f32]| entry.iter().map(|at| values.get(*at).copied().unwrap_or(0.0)).collect();
+    Said { changes: each(&said.changes), evidence: each(&said.evidence), nobody: said.nobody }
 }
 
 /// How much nearer a capability is to what is not wanted than to what is, as a loss of its fused score.
@@ -87,20 +149,24 @@ fn unwanted_by(view: &View, recall: &Recall, slot: u32, unwanted: &QueryPart) ->
     loss * 1.5
 }
 
+/// Share of the caller's work, or of what followed its last request, that went to a capability. Exactly 0 for who is not known.
+fn shared(view: &View, query: &Query, cap: &crate::catalog::CapEntry) -> f32 {
+    let tenant = query.principal.tenant.as_deref();
+    if query.previous.is_none() && !view.history.knows(tenant, &query.principal.caller) {
+        return 0.0;
+    }
+    let key = cap.key_text();
+    let of_caller = view.history.of_caller(tenant, &query.principal.caller, &key, query.at_ms);
+    let previous = query.previous.as_ref().map(|p| view.history.after(tenant, &fold_name(p), &key, query.at_ms));
+    of_caller.max(previous.unwrap_or(0.0))
+}
+
 fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize, similarity: f32) -> Option<Item> {
     let found = scored.recall.found.get(at)?;
     let cap = view.cap(found.slot)?;
     let capability = cap.capability();
     let key = &cap.agent.key;
-    let tenant = query.principal.tenant.as_deref();
-    let mut shared = 0.0f32;
-    if !view.history.is_empty() {
-        let history_key = history_key(cap);
-        shared = view.history.of_caller(tenant, &query.principal.caller, &history_key, query.at_ms);
-        if let Some(previous) = &query.previous {
-            shared = shared.max(view.history.after(tenant, previous, &history_key, query.at_ms));
-        }
-    }
+    let shared = shared(view, query, cap);
     Some(Item {
         agent: key.clone(),
         agent_version: cap.agent.manifest.agent_version.clone(),
@@ -108,6 +174,8 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
         folded: cap.folded().clone(),
         features: scored.rows.get(at).map(|r| r.to_vec()).unwrap_or_default(),
         fused: scored.fused.get(at).copied().unwrap_or(0.0),
+        learned: scored.learned.get(at).copied().unwrap_or(0.0),
+        habit: scored.habits.get(at).copied().unwrap_or(0.0),
         similarity,
         named: found.named,
         cosine: scored.recall.cosine(found),
@@ -127,11 +195,6 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
 /// Whether the text is one of the candidate's own, nearly to the letter.
 fn is_literal(recall: &Recall, found: &recall::Found) -> bool {
     recall.cosine(found).is_some_and(|c| c >= LITERAL)
-}
-
-/// Key under which history counts a capability of an agent.
-pub fn history_key(cap: &crate::catalog::CapEntry) -> String {
-    format!("{}/{}#{}", cap.agent.key.namespace, cap.agent.key.agent_id, cap.folded())
 }
 
 /// Filter, recall, features, similarity: everything about the candidates that is not policy.
@@ -309,6 +372,8 @@ fn force(view: &View, query: &Query, visible: &Visible, gate: &mut Gate<'_>, mai
             recall: Recall::default(),
             rows: Vec::new(),
             fused: Vec::new(),
+            learned: Vec::new(),
+            habits: Vec::new(),
             order: Vec::new(),
             confidence: main.confidence.clone(),
         };

@@ -241,12 +241,20 @@ pub fn named(view: &View, query: &Query, text: &str, visible: &Visible, gate: &m
 }
 
 /// Whether an arm speaks a language.
-fn speaks(arm: &Arm, lang: Lang) -> bool {
+pub fn speaks(arm: &Arm, lang: Lang) -> bool {
     arm.model.lang == lang || arm.model.lang == Lang::Mixed || lang == Lang::Mixed
 }
 
-/// Recalls candidates for `text`, whose vectors are `vectors`.
-pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], visible: &Visible, gate: &mut Gate<'_>) -> Recall {
+/// Recalls candidates for `text`, whose vectors are `vectors`; `learned` are those that outcomes speak for.
+pub fn recall(
+    view: &View,
+    query: &Query,
+    text: &str,
+    vectors: &[QueryVector],
+    learned: &[u32],
+    visible: &Visible,
+    gate: &mut Gate<'_>,
+) -> Recall {
     let lang = Lang::of(text);
     let mut out = Recall { words: 0, ..Recall::default() };
     let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
@@ -302,6 +310,13 @@ pub fn recall(view: &View, query: &Query, text: &str, vectors: &[QueryVector], v
     if !exact {
         for hit in bound.search(PER_ARM, &mut |slot| gate.admits(slot)) {
             add(hit.slot, &mut slots);
+        }
+    }
+    if !exact {
+        for slot in learned {
+            if gate.admits(*slot) {
+                add(*slot, &mut slots);
+            }
         }
     }
     out.max_bm25 = bound.max_bm25();

@@ -113,6 +113,9 @@ impl Resolver {
         let routing = self.clock.instant();
         let (list, mut decision) = pipeline::decide(&view, &query);
         let done = self.clock.instant();
+        if !query.vectors.is_empty() && view.learned.part(&view.visible(&query.principal)).is_none() {
+            view.learned.demand().ask(&query.principal.namespaces);
+        }
         decision.decision_id = self.id();
         if query.vectors.iter().any(|v| v.truncated) {
             decision.warnings.push(Note::new("field_truncated", "the text is longer than the model's window; its end was not read"));

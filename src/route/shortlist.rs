@@ -57,6 +57,12 @@ pub struct Item {
     pub features: Vec<f32>,
     /// Fused score on the fusion model's own scale; orders candidates, means nothing across queries.
     pub fused: f32,
+    /// What outcomes and examples changed of `fused`, logits; it is part of it.
+    #[serde(default)]
+    pub learned: f32,
+    /// What the caller's habits changed of `fused`, logits; it is part of it.
+    #[serde(default)]
+    pub habit: f32,
     /// Probability that this candidate is a right one, given the query and the others, 0..=1.
     pub similarity: f32,
     /// Whether and how its name stood in the query.
@@ -138,6 +144,8 @@ pub mod testing {
             folded: Arc::from(capability),
             features: Vec::new(),
             fused: similarity,
+            learned: 0.0,
+            habit: 0.0,
             similarity,
             named: None,
             cosine: Some(similarity),

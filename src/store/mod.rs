@@ -9,6 +9,7 @@ mod decisions;
 mod error;
 mod messages;
 mod meta;
+mod outcomes;
 mod peek;
 mod readers;
 mod registry;
@@ -18,6 +19,7 @@ mod writer;
 
 pub use decisions::{DecisionRecord, Export, Retention, Span};
 pub use error::StoreError;
+pub use outcomes::{Keep, OutcomeQuery};
 pub use peek::Peek;
 pub use registry::{Change, Loaded, Registered, Registration, Version};
 pub use vectors::StoredVector;

@@ -74,6 +74,8 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX decisions_at ON decisions (at_ms, seq, bytes);",
     // 2: messages
     super::messages::TABLES,
+    // 3: outcomes
+    super::outcomes::TABLES,
 ];
 
 /// The newest format this program reads and writes.

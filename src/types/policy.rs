@@ -196,6 +196,8 @@ pub struct Policy {
     pub explore: f32,
     /// Largest number of candidates of one publisher (namespace) in an answer, when others are in it too; 0 = no limit.
     pub per_publisher: usize,
+    /// Whether newcomers that look like another publisher's work, or like everything at once, lose score.
+    pub guards: bool,
 }
 
 impl Default for Policy {
@@ -255,6 +257,7 @@ impl Default for Policy {
             fallback: None,
             explore: 0.02,
             per_publisher: 0,
+            guards: true,
         }
     }
 }

@@ -15,7 +15,7 @@ pub use pools::{Background, POOLS, Pool, background};
 use crate::catalog::{CapEntry, Catalog};
 use crate::embed::ModelInfo;
 use crate::embed::models::Models;
-use crate::history::Cooccurrence;
+use crate::history::{Cooccurrence, Learned};
 use crate::index::Visible;
 use crate::index::dense::DenseSnapshot;
 use crate::index::keyword::LexSnapshot;
@@ -60,6 +60,8 @@ pub struct View {
     pub live: LiveSnapshot,
     /// Who asks for what.
     pub history: Arc<Cooccurrence>,
+    /// What requests of a kind turned out to mean.
+    pub learned: Arc<Learned>,
     /// What the operator decided.
     pub policy: Arc<Policy>,
     /// The policy's rules, compiled.

@@ -43,6 +43,38 @@ async fn one_answer_on_all_doors() {
 }
 
 #[tokio::test]
+async fn outcomes_are_the_same_on_all_doors() {
+    let node = node(&[], "").await;
+    let outcomes = json!({"outcomes": [
+        {"id": "a", "query": "我要退款", "verdict": "adopted", "agent": "orders/order-desk", "capability": "refund_create", "caller": "me"},
+        {"query": "x", "verdict": "great"},
+        {"query": "x", "verdict": "adopted", "agent": "orders/order-desk"}
+    ]});
+    let (status, taken) = node.post("/v1/feedback", outcomes.to_string()).await;
+    assert_eq!((status, &taken["results"][0]["id"]), (200, &json!("a")), "{taken}");
+    assert_eq!(taken["results"][1]["error"]["faults"][0]["pointer"], "/verdict");
+    assert_eq!(taken["results"][2]["error"]["faults"][0]["pointer"], "/capability");
+    let (status, unknown) = node.post("/v1/feedback", r#"{"outcomes":[{"verdikt":"adopted"}]}"#).await;
+    assert_eq!(status, 400, "{unknown}");
+    let mut client = pb::feedback_client::FeedbackClient::new(node.channel().await);
+    let (_, over_http) = node.get("/v1/feedback?agent=orders%2Forder-desk&limit=5").await;
+    let which = pb::ListOutcomesRequest { agent: Some("orders/order-desk".into()), limit: Some(5), ..Default::default() };
+    assert_eq!(as_json(&client.list(which).await.unwrap().into_inner()), over_http);
+    assert_eq!(over_http["outcomes"][0]["capability"], "refund_create");
+    let (code, stdout, stderr) = reach(&node, &["feedback", "list", "--json", "--agent", "orders/order-desk"]).await;
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Value>(&stdout).unwrap(), over_http["outcomes"][0]);
+    let (code, stdout, _) =
+        reach(&node, &["feedback", "report", "modified", "--query", "换货", "--agent", "orders/order-desk", "--capability", "exchange"])
+            .await;
+    assert!(code == 0 && stdout.starts_with("kept"), "{stdout}");
+    assert_eq!(client.forget(pb::ForgetRequest::default()).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let gone = node.http.delete(node.url("/v1/feedback?reporter=local")).send().await.unwrap().json::<Value>().await.unwrap();
+    assert_eq!(gone["forgotten"], 2);
+    assert_eq!(reach(&node, &["feedback", "list"]).await.0, 1, "nothing to show is a negative answer");
+}
+
+#[tokio::test]
 async fn explanations_come_when_asked() {
     let node = node(&[], "").await;
     let (_, short) = node.post("/v1/resolve", r#"{"query":"退款"}"#).await;

@@ -1,7 +1,7 @@
 //! A node whose registry and matcher are toys, with real doors.
 
 use agent_reach::api::auth::Authenticator;
-use agent_reach::api::ports::{AdminPort, MatcherPort, RegistryPort, Resolved, StatusPort, Version};
+use agent_reach::api::ports::{AdminPort, FeedbackPort, MatcherPort, RegistryPort, Resolved, StatusPort, Version};
 use agent_reach::api::service::{Parts, Service};
 use agent_reach::api::{self, Doors, pb};
 use agent_reach::clock::SystemClock;
@@ -17,6 +17,7 @@ use agent_reach::types::decision::{Candidate, Decision, DecisionKind, DropReason
 use agent_reach::types::envelope::{Envelope, Mode};
 use agent_reach::types::manifest::{Manifest, Protocol};
 use agent_reach::types::outbound::OutboundPolicy;
+use agent_reach::types::outcome::{CapKey, Outcome, OutcomeFilter, OutcomePage, Report, Verdict};
 use agent_reach::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
 use agent_reach::types::{AgentKey, Fault, Lang, Namespace, Principal, Probability};
 use futures::future::{BoxFuture, FutureExt};
@@ -31,11 +32,13 @@ use std::time::Duration;
 pub struct World {
     pub agents: Mutex<BTreeMap<AgentKey, AgentState>>,
     pub callers: Mutex<Vec<Principal>>,
+    pub outcomes: Mutex<Vec<Outcome>>,
     pub resolving: Mutex<(usize, usize)>,
 }
 
 struct FakeRegistry(Arc<World>);
 struct FakeMatcher(Arc<World>);
+struct FakeFeedback(Arc<World>);
 struct FakeStatus;
 
 fn hidden() -> Error {
@@ -275,6 +278,64 @@ impl NextTarget for FakeNext {
     }
 }
 
+/// Keeps what it is told; an unknown verdict is refused.
+impl FeedbackPort for FakeFeedback {
+    fn report<'a>(&'a self, who: &'a Principal, reports: Vec<Report>) -> BoxFuture<'a, Vec<Result<String, Error>>> {
+        async move {
+            let mut kept = self.0.outcomes.lock().unwrap();
+            let mut answers = Vec::new();
+            for r in reports {
+                let Some(verdict) = Verdict::parse(&r.verdict) else {
+                    answers.push(Err(Error::invalid_at("/verdict", "a verdict", "say how it turned out")));
+                    continue;
+                };
+                let cap = |pair: Option<(AgentKey, String)>| pair.map(|(agent, capability)| CapKey::new(agent, &capability));
+                let id = r.id.unwrap_or_else(|| format!("o{}", kept.len()));
+                kept.push(Outcome {
+                    id: id.clone(),
+                    at_ms: 1_700_000_000_000,
+                    decision_id: r.decision_id,
+                    text: r.query,
+                    tenant: r.tenant,
+                    caller: r.caller.unwrap_or_else(|| who.caller.to_string()),
+                    reporter: who.caller.to_string(),
+                    own: false,
+                    scope: "*".into(),
+                    verdict,
+                    chosen: cap(r.chosen),
+                    correct: cap(r.correct),
+                    previous: r.previous,
+                });
+                answers.push(Ok(id));
+            }
+            answers
+        }
+        .boxed()
+    }
+
+    fn list<'a>(
+        &'a self,
+        _: &'a Principal,
+        which: OutcomeFilter,
+        limit: Option<u32>,
+        _: Option<String>,
+    ) -> BoxFuture<'a, Result<OutcomePage, Error>> {
+        let fits = |o: &&Outcome| which.agent.as_ref().is_none_or(|a| o.chosen.as_ref().is_some_and(|c| c.agent == *a));
+        let outcomes = self.0.outcomes.lock().unwrap().iter().filter(fits).take(limit.unwrap_or(100) as usize).cloned().collect();
+        async move { Ok(OutcomePage { outcomes, next: None }) }.boxed()
+    }
+
+    fn forget<'a>(&'a self, _: &'a Principal, which: OutcomeFilter) -> BoxFuture<'a, Result<usize, Error>> {
+        async move {
+            if which == OutcomeFilter::default() {
+                return Err(Error::invalid_at("/reporter", "something to forget", "name it"));
+            }
+            Ok(std::mem::take(&mut *self.0.outcomes.lock().unwrap()).len())
+        }
+        .boxed()
+    }
+}
+
 impl StatusPort for FakeStatus {
     fn ready(&self) -> BoxFuture<'_, Result<(), Error>> {
         async { Ok(()) }.boxed()
@@ -334,6 +395,7 @@ pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
     let service = Service::new(Parts {
         registry: Arc::new(FakeRegistry(world.clone())),
         matcher: Arc::new(FakeMatcher(world.clone())),
+        feedback: Arc::new(FakeFeedback(world.clone())),
         status: Arc::new(FakeStatus),
         dispatch: Some(dispatcher),
         waiting: config.dispatch.waiting,

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod decisions;
+mod feedback;
+mod gaming;
 #[allow(dead_code)]
 mod harness;
 mod lifecycle;

@@ -5,6 +5,7 @@
 
 pub mod codec;
 mod dispatch;
+mod feedback;
 mod matcher;
 mod registry;
 pub mod status;
@@ -40,6 +41,9 @@ pub fn routes(service: &Arc<Service>, stop: &CancellationToken) -> Result<(axum:
     let dispatch = pb::dispatch_server::DispatchServer::new(dispatch::Dispatch::new(service.clone(), stop.clone()))
         .max_decoding_message_size(most)
         .max_encoding_message_size(usize::MAX);
+    let feedback = pb::feedback_server::FeedbackServer::new(feedback::Feedback::new(service.clone()))
+        .max_decoding_message_size(most)
+        .max_encoding_message_size(usize::MAX);
     let (reporter, health) = tonic_health::server::health_reporter();
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -49,6 +53,7 @@ pub fn routes(service: &Arc<Service>, stop: &CancellationToken) -> Result<(axum:
     let routes = tonic::service::Routes::new(registry)
         .add_service(matcher)
         .add_service(dispatch)
+        .add_service(feedback)
         .add_service(health)
         .add_service(reflection().build_v1().map_err(Error::internal)?)
         .add_service(reflection().build_v1alpha().map_err(Error::internal)?);

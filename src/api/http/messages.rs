@@ -95,6 +95,9 @@ impl HttpDoor {
             | Op::ChangePolicy
             | Op::Models
             | Op::SwapModels
+            | Op::Report
+            | Op::Outcomes
+            | Op::Forget
             | Op::Watch => Err(Error::internal("no route of messages")),
             Op::Health | Op::Ready | Op::Metrics | Op::OpenApi => Err(Error::internal("no route of messages")),
         }

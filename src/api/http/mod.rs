@@ -149,6 +149,21 @@ impl HttpDoor {
             | Op::DeadLetters
             | Op::Replay
             | Op::Stats => self.messages(route.op, &call, params.as_ref().ok().map(|p| &p.0), &query, request).await,
+            Op::Report => {
+                let bytes = self.body(request).await?;
+                ok(&service.report(&call, json::read(&bytes)?).await?)
+            }
+            Op::Outcomes => {
+                let text = |name: &str| query.get(name).cloned();
+                let (agent, capability, reporter) = (text("agent"), text("capability"), text("reporter"));
+                let which = pb::ListOutcomesRequest { agent, capability, reporter, limit: limit(&query)?, after: text("after") };
+                ok(&service.outcomes(&call, which).await?)
+            }
+            Op::Forget => {
+                let text = |name: &str| query.get(name).cloned();
+                let (agent, capability, reporter) = (text("agent"), text("capability"), text("reporter"));
+                ok(&service.forget(&call, pb::ForgetRequest { agent, capability, reporter, id: text("id") }).await?)
+            }
             Op::Health | Op::Ready | Op::Metrics | Op::OpenApi => self.open_route(route.op).await,
         }
     }
@@ -184,7 +199,10 @@ impl HttpDoor {
             | Op::Receipt
             | Op::DeadLetters
             | Op::Replay
-            | Op::Stats => {
+            | Op::Stats
+            | Op::Report
+            | Op::Outcomes
+            | Op::Forget => {
                 let version = self.service.version();
                 ok(&serde_json::json!({
                     "status": "ok", "version": version.version, "catalog": version.catalog, "models": version.models,
@@ -261,13 +279,17 @@ fn query(route: &Route, uri: &Uri) -> Result<BTreeMap<String, String>, Error> {
     Ok(read)
 }
 
-fn list_request(query: &BTreeMap<String, String>) -> Result<pb::ListRequest, Error> {
+fn limit(query: &BTreeMap<String, String>) -> Result<Option<u32>, Error> {
     let limit = query.get("limit").map(|text| text.parse::<u32>()).transpose();
+    limit.map_err(|_| Error::invalid_at("/limit", "a whole number from 1 to 1000", "correct it"))
+}
+
+fn list_request(query: &BTreeMap<String, String>) -> Result<pb::ListRequest, Error> {
     Ok(pb::ListRequest {
         namespace: query.get("namespace").cloned(),
         tag: query.get("tag").cloned(),
         capability: query.get("capability").cloned(),
-        limit: limit.map_err(|_| Error::invalid_at("/limit", "a whole number from 1 to 1000", "correct it"))?,
+        limit: limit(query)?,
         after: query.get("after").cloned(),
     })
 }

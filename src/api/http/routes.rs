@@ -49,6 +49,12 @@ pub enum Op {
     Models,
     /// Prepares, makes, undoes or drops a swap of models.
     SwapModels,
+    /// Takes outcomes.
+    Report,
+    /// Shows outcomes.
+    Outcomes,
+    /// Forgets outcomes.
+    Forget,
     /// Whether the process lives.
     Health,
     /// Whether a query can be answered.
@@ -338,6 +344,39 @@ pub const ROUTES: &[Route] = &[
         media: JSON,
         open: false,
         summary: "Prepares, makes, undoes or drops a swap of models. Needs the scope `admin`.",
+    },
+    Route {
+        op: Op::Report,
+        method: "POST",
+        path: "/v1/feedback",
+        body: "ReportRequest",
+        answer: "ReportResponse",
+        query: NONE,
+        media: JSON,
+        open: false,
+        summary: "Takes outcomes of decisions; answers stand in their order.",
+    },
+    Route {
+        op: Op::Outcomes,
+        method: "GET",
+        path: "/v1/feedback",
+        body: "",
+        answer: "ListOutcomesResponse",
+        query: ("ListOutcomesRequest", &["agent", "capability", "reporter", "limit", "after"]),
+        media: JSON,
+        open: false,
+        summary: "Shows outcomes, newest first, page by page.",
+    },
+    Route {
+        op: Op::Forget,
+        method: "DELETE",
+        path: "/v1/feedback",
+        body: "",
+        answer: "ForgetResponse",
+        query: ("ForgetRequest", &["agent", "capability", "reporter", "id"]),
+        media: JSON,
+        open: false,
+        summary: "Forgets outcomes and everything learned from them.",
     },
     Route {
         op: Op::Health,

@@ -2,6 +2,7 @@
 
 pub mod alarms;
 mod feed;
+mod lessons;
 mod meter;
 mod next;
 
@@ -23,6 +24,7 @@ use crate::types::outbound::OutboundPolicy;
 use crate::types::stored::Retention;
 use crate::view::Views;
 pub use feed::LiveFeed;
+use lessons::Lessons;
 pub use next::Matched;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +104,7 @@ pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
         next: Arc::new(Matched::new(resolver.clone(), views.clone())),
         guard: guard(config)?,
         clock: clock.clone(),
-        sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations)],
+        sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))],
     };
     let dispatcher = Dispatcher::start(ports, tasks.clone(), settings(config)?).await?;
     meter::start(&dispatcher, views, config.dispatch.alarm_webhook.clone(), tasks);

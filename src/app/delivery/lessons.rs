@@ -1,0 +1,56 @@
+//! Ends of deliveries into what is learned: done is praise of the agent for itself, "not mine" is a word against it. Other ends say nothing about
+//! who was meant. A full queue drops the event: delivery never waits for learning.
+
+use crate::dispatch::engine::Outcome;
+use crate::dispatch::port::OutcomeSink;
+use crate::ingest::{Ingest, ReceiptEvent};
+use crate::tasks::{Stage, Tasks};
+use crate::types::{AgentKey, Verdict};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Events that may wait.
+const QUEUE: usize = 4096;
+
+/// The sink.
+pub struct Lessons {
+    queue: mpsc::Sender<ReceiptEvent>,
+}
+
+impl Lessons {
+    /// Starts the task that writes.
+    pub fn start(ingest: &Arc<Ingest>, tasks: &Tasks) -> Self {
+        let (queue, mut events) = mpsc::channel(QUEUE);
+        let (ingest, stop) = (ingest.clone(), tasks.stop(Stage::Work));
+        drop(tasks.spawn(Stage::Work, "lessons", async move {
+            loop {
+                let event = tokio::select! { () = stop.cancelled() => return, event = events.recv() => event };
+                let Some(event) = event else { return };
+                if let Err(error) = ingest.delivered(event).await {
+                    tracing::debug!(%error, "a delivery taught nothing");
+                }
+            }
+        }));
+        Self { queue }
+    }
+}
+
+impl OutcomeSink for Lessons {
+    fn outcome(&self, o: &Outcome) {
+        let verdict = match o.kind {
+            "acked" => Verdict::Acked,
+            "rejected" => Verdict::Rejected,
+            _ => return,
+        };
+        if o.decision_id.is_empty() {
+            return;
+        }
+        let event =
+            ReceiptEvent { decision_id: o.decision_id.to_string(), agent: o.agent.clone(), capability: o.capability.to_string(), verdict };
+        if self.queue.try_send(event).is_err() {
+            tracing::debug!("too many deliveries end at once to learn from each");
+        }
+    }
+
+    fn load(&self, _: &AgentKey, _: u32, _: u32) {}
+}
