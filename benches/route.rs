@@ -74,7 +74,7 @@ fn everything(fleet: &Fleet) -> View {
     let view = fleet.views.load();
     let mut history = Cooccurrence::default();
     for (i, cap) in view.catalog.capabilities().enumerate().take(300) {
-        history.record(None, "bench", &pipeline::history_key(cap), None, 1.0 + (i % 7) as f32, 1_700_000_000_000);
+        history.record(None, "bench", &cap.key_text(), None, 1.0 + (i % 7) as f32, 1_700_000_000_000);
     }
     for agent in view.catalog.agents() {
         let beat = Heartbeat { load: Some(0.3), queue_length: Some(1), in_flight: Some(1), ..Heartbeat::default() };
