@@ -13,7 +13,7 @@ pub const WORDS: usize = 1024;
 /// Length of a row's vector part relative to the difference from the centre.
 const VECTOR_SCALE: f32 = 8.0;
 /// Length of a row's words part.
-const WORDS_SCALE: f32 = 4.0;
+const WORDS_SCALE: f32 = 3.0;
 
 /// Counts of a text's features by their hash, ordered by hash: sums over them are the same in every run.
 pub struct Features(Vec<(u32, f32)>);
