@@ -39,7 +39,7 @@ impl Attack {
 pub struct Report {
     /// The attack.
     pub attack: String,
-    /// Capabilities of the honest fleet and of the attacker.
+    /// Capabilities of the honest fleet.
     pub honest: usize,
     /// Capabilities of the attacker.
     pub attackers: usize,
@@ -164,8 +164,13 @@ pub async fn run(
 ) -> Result<Report, Error> {
     let queries: Vec<Labelled> = queries.iter().filter(|q| !q.expected.is_empty()).cloned().collect();
     let evil = attackers(attack, fleet, share)?;
-    let mut report =
-        Report { attack: name.into(), attackers: evil.len(), honest: off.batch.capabilities, n: queries.len(), ..Report::default() };
+    let mut report = Report {
+        attack: name.into(),
+        attackers: evil.len(),
+        honest: fleet.iter().map(|m| m.capabilities.len()).sum(),
+        n: queries.len(),
+        ..Report::default()
+    };
     off.learn().await?;
     on.learn().await?;
     report.top1_off = ask(off, &queries).await?.1;
