@@ -19,9 +19,9 @@ const TRIAL_STEPS: usize = 12;
 /// Parts of which each is left out once.
 const PARTS: usize = 3;
 /// A label is contradicted when the head that never saw it gives it less than this…
-const DOUBT: f32 = 0.03;
+const DOUBT: f32 = 0.02;
 /// … and another class more than this.
-const SURE: f32 = 0.5;
+const SURE: f32 = 0.8;
 /// What a contradicted label counts.
 const CONTRADICTED: f32 = 0.05;
 

@@ -9,7 +9,7 @@ use crate::index::text::{TokenKind, analyze};
 use std::collections::HashMap;
 
 /// Places of the sketch.
-pub const WORDS: usize = 1024;
+pub const WORDS: usize = 512;
 /// Length of a row's vector part relative to the difference from the centre.
 const VECTOR_SCALE: f32 = 8.0;
 /// Length of a row's words part.
