@@ -161,7 +161,6 @@ fn empty_view(base: &Base, words: &LexConfig) -> View {
         words: LexIndex::new(words.clone()).snapshot(),
         names: NameIndex::new().snapshot(),
         live: LiveSnapshot::default(),
-        learned: Arc::default(),
         history: Arc::new(Cooccurrence::default()),
         policy: Default::default(),
         rules: Default::default(),
