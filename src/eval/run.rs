@@ -148,6 +148,14 @@ pub struct Bench {
 impl Bench {
     /// Registers `manifests`. `data` keeps vectors between runs.
     pub async fn build(models: Arc<Models>, manifests: Vec<Manifest>, policy: Policy, data: &Path) -> Result<Self, Error> {
+        let mut bench = Self::untaught(models, manifests, policy, data).await?;
+        let lesson = outcomes::learn(&bench.ingest).await?;
+        bench.taught = outcomes::Taught { classes: lesson.classes, texts: lesson.texts, ..outcomes::Taught::default() };
+        Ok(bench)
+    }
+
+    /// The same without anything learned from the fleet's own texts: what a model alone is worth.
+    pub async fn untaught(models: Arc<Models>, manifests: Vec<Manifest>, policy: Policy, data: &Path) -> Result<Self, Error> {
         let store = Arc::new(Store::open(data, Durability::Process)?);
         // vectors may be kept between runs, what was learned may not
         store.forget_outcomes(OutcomeQuery::default()).await?;
@@ -167,9 +175,7 @@ impl Bench {
         let batch = ingest.register_many(&Principal::local("eval"), manifests).await?;
         let last = Arc::new(Last::default());
         let resolver = Resolver::new(views.clone(), clock, Some(last.clone()), ResolverConfig::default());
-        let lesson = outcomes::learn(&ingest).await?;
-        let taught = outcomes::Taught { classes: lesson.classes, texts: lesson.texts, ..outcomes::Taught::default() };
-        Ok(Self { ingest, resolver, clock: manual, last, batch, taught, at: None, views })
+        Ok(Self { ingest, resolver, clock: manual, last, batch, taught: outcomes::Taught::default(), at: None, views })
     }
 
     /// Reports outcomes and learns from them, as a live node does.

@@ -191,7 +191,7 @@ pub async fn measure(
     folder: &Path,
     mut tick: impl FnMut(),
 ) -> Result<(OfModel, usize), Error> {
-    let bench = Bench::build(models.clone(), task.manifests.clone(), task.policy.clone(), folder).await?;
+    let bench = Bench::untaught(models.clone(), task.manifests.clone(), task.policy.clone(), folder).await?;
     speed.fleet_texts = bench.batch.embedded;
     let (mut all, mut dense) = (Sum::default(), Sum::default());
     let (mut judged, mut each) = (Vec::new(), Vec::new());

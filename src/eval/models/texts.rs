@@ -43,7 +43,7 @@ pub async fn needed(task: &Task, folder: &Path) -> Result<Vec<String>, Error> {
     };
     let recorder = Arc::new(Recorder { info, seen: Mutex::default() });
     let models = Models::from_arms(vec![recorder.clone()], &WorkerConfig { threads: 1, ..WorkerConfig::default() }, 1 << 20)?;
-    let bench = Bench::build(Arc::new(models), task.manifests.clone(), task.policy.clone(), folder).await?;
+    let bench = Bench::untaught(Arc::new(models), task.manifests.clone(), task.policy.clone(), folder).await?;
     for query in &task.queries {
         bench.ask(query, 1, 5).await?;
     }

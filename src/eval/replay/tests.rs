@@ -129,7 +129,7 @@ async fn a_repick_is_the_full_function() {
     let manifests = files::read(&root.join("fleet"), &Rules::default()).unwrap().manifests;
     let folder = tempfile::tempdir().unwrap();
     let policy = Policy { explore: 0.3, ..Policy::default() };
-    let bench = Bench::build(Arc::new(fakes()), manifests, policy.clone(), folder.path()).await.unwrap();
+    let bench = Bench::untaught(Arc::new(fakes()), manifests, policy.clone(), folder.path()).await.unwrap();
     let all = queries::sample(queries::read(&root.join("queries.jsonl"), Some("dev")).unwrap(), Some(40), 3);
     let others = settings::of(&[Sweep::Threshold, Sweep::Weights, Sweep::Preset], &policy);
     let (mut compared, mut inexact) = (0, 0);
