@@ -61,7 +61,7 @@ pub const MOST: f32 = 5.0;
 /// Words up to which a request leaves the most to its caller's habits, and from which on it leaves nothing.
 const SHORT: (f32, f32) = (3.0, 6.0);
 
-/// What a share of a caller's work is worth for a request of so many meaningful words, logits, 0..=[`MOST`]. A long request says what it wants;
+/// What a share of a caller's work is worth for a request of so many meaningful words, logits, 0..=`MOST`. A long request says what it wants;
 /// a short one means what its caller mostly means. Exactly 0 without a share.
 pub fn habit(share: f32, words: usize) -> f32 {
     let open = ((SHORT.1 - words as f32) / (SHORT.1 - SHORT.0)).clamp(0.0, 1.0);
