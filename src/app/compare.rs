@@ -1,7 +1,7 @@
 //! `reach eval models`: loads one model after the other, asks all of them the same, prints what came out.
 
 use super::commands::Bars;
-use super::evaluation::store_folder;
+use super::evaluation::{set, store_folder};
 use super::parts::models_config;
 use super::replay::{aim, bar};
 use crate::cli::{EvalModels, Exit, Failure, Out, say};
@@ -12,9 +12,6 @@ use crate::error::Error;
 use crate::eval::models::spec::{self, Spec};
 use crate::eval::models::speed::{self, Speed};
 use crate::eval::models::{self, Task, page, table, texts};
-use crate::eval::queries;
-use crate::ingest::files;
-use crate::types::manifest_check::{Long, Rules};
 use std::sync::Arc;
 
 /// Loads a specification and measures it alone. Blocks.
@@ -36,17 +33,8 @@ pub async fn run(config: Config, args: &EvalModels, out: &Out) -> Result<Exit, F
         .iter()
         .map(|m| m.parse::<Spec>().map_err(|e| Failure::words(format!("--models {m}: {e}"))))
         .collect::<Result<_, _>>()?;
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
-    if !read.faults.is_empty() {
-        say(&format!("warning: {} faults in the manifests; those capabilities are left out: {}", read.faults.len(), read.faults[0]));
-    }
-    let task = Task {
-        manifests: read.manifests,
-        queries: queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed),
-        aim: aim(args.aim.as_ref())?,
-        policy: config.policy.clone(),
-        seed: args.seed,
-    };
+    let (manifests, queries) = set(&args.set)?;
+    let task = Task { manifests, queries, aim: aim(args.aim.as_ref())?, policy: config.policy.clone(), seed: args.set.seed };
     let (folder, _temporary) = store_folder(args.data.as_deref())?;
     if let Some(path) = &args.texts {
         let needed = texts::needed(&task, &folder.join("texts")).await?;

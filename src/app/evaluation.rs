@@ -2,9 +2,10 @@
 
 use super::commands::Bars;
 use super::parts::{load_models, models_config};
-use crate::cli::{EvalCommand, EvalGaming, EvalHistory, Exit, Failure, Out, say};
+use crate::cli::{EvalCommand, EvalGaming, EvalHistory, EvalSet, Exit, Failure, Out, say};
 use crate::config::Config;
 use crate::error::Error;
+use crate::eval::queries::Labelled;
 use crate::eval::{dump, gaming, history, outcomes, queries, run};
 use crate::ingest::files;
 use crate::types::manifest::Manifest;
@@ -12,6 +13,7 @@ use crate::types::manifest_check::{Long, Rules};
 use crate::types::policy::Policy;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs an evaluation.
@@ -22,23 +24,13 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         EvalCommand::Gaming(args) => return self::gaming(config, args, out).await,
         EvalCommand::History(args) => return self::history(config, args, out).await,
     };
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
-    if !read.faults.is_empty() {
-        for fault in read.faults.iter().take(20) {
-            say(&format!("warning: {fault}"));
-        }
-        say(&format!("warning: {} faults in the manifests; those capabilities are left out", read.faults.len()));
-    }
-    if read.manifests.is_empty() {
-        return Err(Error::invalid(read.faults).into());
-    }
-    let labelled = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
+    let (manifests, labelled) = set(&args.set)?;
     let bars = Bars::new();
     let (models, _) = load_models(models_config(&config), &bars).await?;
     bars.finish();
     // vectors are kept beside the models, so that a second run embeds no fleet again
     let (folder, _temporary) = store_folder(args.data.as_deref())?;
-    let mut bench = run::Bench::build(models.clone(), read.manifests, config.policy.clone(), &folder).await?;
+    let mut bench = run::Bench::build(models.clone(), manifests, config.policy.clone(), &folder).await?;
     for fault in run::warnings(&bench).iter().take(3) {
         say(&format!("warning: {fault}"));
     }
@@ -56,7 +48,7 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         labelled.len()
     ));
     if let Some(path) = &args.outcomes {
-        let how = outcomes::Take { split: &args.outcomes_split, per_capability: args.per_capability, seed: args.seed };
+        let how = outcomes::Take { split: &args.outcomes_split, per_capability: args.per_capability, seed: args.set.seed };
         bench.teach(outcomes::take(outcomes::read(path)?, &how)).await?;
         let taught = &bench.taught;
         say(&format!(
@@ -74,7 +66,7 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         }
         None => None,
     };
-    let settings = run::RunConfig { manifests: Vec::new(), queries: labelled, seed: args.seed, policy: config.policy.clone(), k: 5 };
+    let settings = run::RunConfig { manifests: Vec::new(), queries: labelled, seed: args.set.seed, policy: config.policy.clone(), k: 5 };
     let mut failed: Option<std::io::Error> = None;
     let report = run::run(&bench, &models, &settings, |query, asked| {
         bar.inc(1);
@@ -100,19 +92,36 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     Ok(Exit::Ok)
 }
 
-/// How much an attacker wins, guards off and on.
-async fn gaming(config: Config, args: &EvalGaming, out: &Out) -> Result<Exit, Failure> {
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
+/// The fleet to be evaluated; what is wrong with its manifests is told, and a fleet of none is a fault.
+fn fleet(path: &Path) -> Result<Vec<Manifest>, Failure> {
+    let read = files::read(path, &Rules { long: Long::Cut })?;
+    if !read.faults.is_empty() {
+        for fault in read.faults.iter().take(20) {
+            say(&format!("warning: {fault}"));
+        }
+        say(&format!("warning: {} faults in the manifests; those capabilities are left out", read.faults.len()));
+    }
     if read.manifests.is_empty() {
         return Err(Error::invalid(read.faults).into());
     }
-    let asked = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
+    Ok(read.manifests)
+}
+
+/// The fleet, and the queries that it is asked.
+pub(super) fn set(args: &EvalSet) -> Result<(Vec<Manifest>, Vec<Labelled>), Failure> {
+    let queries = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
+    Ok((fleet(&args.manifests)?, queries))
+}
+
+/// How much an attacker wins, guards off and on.
+async fn gaming(config: Config, args: &EvalGaming, out: &Out) -> Result<Exit, Failure> {
+    let (manifests, asked) = set(&args.set)?;
     let bars = Bars::new();
     let (models, _) = load_models(models_config(&config), &bars).await?;
     bars.finish();
     let (folder, _temporary) = store_folder(args.data.as_deref())?;
     let mut by_owner: BTreeMap<String, Vec<Manifest>> = BTreeMap::new();
-    for manifest in &read.manifests {
+    for manifest in &manifests {
         let seen_by_all = Manifest { visible_to: vec![Arc::from("*")], ..manifest.clone() };
         by_owner.entry(manifest.namespace.to_string()).or_default().push(seen_by_all);
     }
@@ -128,7 +137,7 @@ async fn gaming(config: Config, args: &EvalGaming, out: &Out) -> Result<Exit, Fa
     }
     let [off, on] = benches.as_mut_slice() else { return Err(Error::internal("two benches").into()) };
     for (name, attack) in gaming::Attack::ALL {
-        let report = gaming::run(name, attack, off, on, &read.manifests, &asked, args.share).await?;
+        let report = gaming::run(name, attack, off, on, &manifests, &asked, args.share).await?;
         out.json(&report)?;
     }
     Ok(Exit::Ok)
@@ -136,10 +145,7 @@ async fn gaming(config: Config, args: &EvalGaming, out: &Out) -> Result<Exit, Fa
 
 /// What shared history is worth.
 async fn history(config: Config, args: &EvalHistory, out: &Out) -> Result<Exit, Failure> {
-    let read = files::read(&args.manifests, &Rules { long: Long::Cut })?;
-    if read.manifests.is_empty() {
-        return Err(Error::invalid(read.faults).into());
-    }
+    let manifests = fleet(&args.manifests)?;
     let split = args.split.as_deref();
     let (lines, ambiguous, plain) =
         (outcomes::read(&args.outcomes)?, queries::read(&args.ambiguous, split)?, queries::read(&args.queries, split)?);
@@ -147,7 +153,7 @@ async fn history(config: Config, args: &EvalHistory, out: &Out) -> Result<Exit, 
     let (models, _) = load_models(models_config(&config), &bars).await?;
     bars.finish();
     let (folder, _temporary) = store_folder(args.data.as_deref())?;
-    let mut bench = run::Bench::build(models, read.manifests, config.policy.clone(), &folder).await?;
+    let mut bench = run::Bench::build(models, manifests, config.policy.clone(), &folder).await?;
     let report = history::run(&mut bench, lines, ambiguous, plain).await?;
     if out.json {
         out.json(&report)?;

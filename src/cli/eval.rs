@@ -16,6 +16,26 @@ pub enum EvalCommand {
     Gaming(EvalGaming),
 }
 
+/// A fleet and labelled queries.
+#[derive(Args, Debug)]
+pub struct EvalSet {
+    /// Manifests, as a file or a folder.
+    #[arg(long, value_name = "FILE")]
+    pub manifests: PathBuf,
+    /// Queries with the answers expected (JSON lines).
+    #[arg(long, value_name = "FILE")]
+    pub queries: PathBuf,
+    /// Only queries of this split.
+    #[arg(long, value_name = "SPLIT")]
+    pub split: Option<String>,
+    /// At most this many queries, drawn with the seed.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Seed of every draw.
+    #[arg(long, default_value_t = 7, value_name = "N")]
+    pub seed: u64,
+}
+
 /// What shared history is worth.
 #[derive(Args, Debug)]
 pub struct EvalHistory {
@@ -42,21 +62,9 @@ pub struct EvalHistory {
 /// How much an attacker wins.
 #[derive(Args, Debug)]
 pub struct EvalGaming {
-    /// Manifests, as a file or a folder.
-    #[arg(long, value_name = "FILE")]
-    pub manifests: PathBuf,
-    /// Requests with the answers expected (JSON lines).
-    #[arg(long, value_name = "FILE")]
-    pub queries: PathBuf,
-    /// Only requests of this split.
-    #[arg(long, value_name = "SPLIT")]
-    pub split: Option<String>,
-    /// At most this many requests, drawn with the seed.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
-    /// Seed of the draw.
-    #[arg(long, default_value_t = 7, value_name = "N")]
-    pub seed: u64,
+    /// The fleet and what it is asked.
+    #[command(flatten)]
+    pub set: EvalSet,
     /// Capabilities of the attacker as a share of the fleet's.
     #[arg(long, default_value_t = 0.01, value_name = "SHARE")]
     pub share: f64,
@@ -68,21 +76,9 @@ pub struct EvalGaming {
 /// One evaluation.
 #[derive(Args, Debug)]
 pub struct EvalRun {
-    /// Manifests, as a file or a folder.
-    #[arg(long, value_name = "FILE")]
-    pub manifests: PathBuf,
-    /// Queries with the answers expected (JSON lines).
-    #[arg(long, value_name = "FILE")]
-    pub queries: PathBuf,
-    /// Only queries of this split.
-    #[arg(long, value_name = "SPLIT")]
-    pub split: Option<String>,
-    /// At most this many queries, drawn with the seed.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
-    /// Seed of every draw.
-    #[arg(long, default_value_t = 7, value_name = "N")]
-    pub seed: u64,
+    /// The fleet and what it is asked.
+    #[command(flatten)]
+    pub set: EvalSet,
     /// Learns from these outcomes first: labelled queries, or an outcome log (JSON lines).
     #[arg(long, value_name = "FILE")]
     pub outcomes: Option<PathBuf>,
@@ -109,21 +105,9 @@ pub struct EvalModels {
     /// Models, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "MODEL", required_unless_present = "texts")]
     pub models: Vec<String>,
-    /// Manifests, as a file or a folder.
-    #[arg(long, value_name = "FILE")]
-    pub manifests: PathBuf,
-    /// Queries with the answers expected (JSON lines).
-    #[arg(long, value_name = "FILE")]
-    pub queries: PathBuf,
-    /// Only queries of this split.
-    #[arg(long, value_name = "SPLIT")]
-    pub split: Option<String>,
-    /// At most this many queries, drawn with the seed.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
-    /// Seed of every draw.
-    #[arg(long, default_value_t = 7, value_name = "N")]
-    pub seed: u64,
+    /// The fleet and what it is asked.
+    #[command(flatten)]
+    pub set: EvalSet,
     /// What thresholds are refitted for.
     #[arg(long, value_name = "WORDS")]
     pub aim: Option<String>,

@@ -32,7 +32,7 @@ mod work;
 mod wrap;
 
 pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchResolve, BenchScale, DoorKind, Speech};
-pub use eval::{EvalCommand, EvalGaming, EvalHistory, EvalModels, EvalRun};
+pub use eval::{EvalCommand, EvalGaming, EvalHistory, EvalModels, EvalRun, EvalSet};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;
 pub use out::{Failure, Out, say};

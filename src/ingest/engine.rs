@@ -140,8 +140,7 @@ impl Engine {
         match vectors {
             Some(by_arm) => {
                 for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
-                    let docs = delta.added.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect();
-                    arm.apply(&delta.removed, docs, &self.catalog);
+                    arm.apply_caps(&delta.removed, &delta.added, vectors, &self.catalog);
                 }
             }
             None => {
@@ -179,7 +178,7 @@ impl Engine {
         let caps: Vec<Arc<CapEntry>> =
             slots.iter().filter(|s| self.pending.contains(s)).filter_map(|s| self.catalog.capability(*s).cloned()).collect();
         for (arm, vectors) in self.arms.iter_mut().zip(by_arm) {
-            arm.apply(&[], caps.iter().filter_map(|cap| dense_doc(cap, &arm.model, vectors)).collect(), &self.catalog);
+            arm.apply_caps(&[], &caps, vectors, &self.catalog);
         }
         for slot in slots {
             self.pending.remove(slot);

@@ -7,7 +7,7 @@
 
 use super::Ingest;
 use crate::error::{Code, Error};
-use crate::store::OutcomeQuery;
+use crate::store::{DecisionRecord, OutcomeQuery};
 use crate::types::outcome::{CapKey, Outcome, OutcomeFilter, OutcomePage, Report, Verdict};
 use crate::types::principal::Grant;
 use crate::types::text::{self, fold_name};
@@ -51,6 +51,28 @@ pub(super) fn scope_of(who: &Principal) -> String {
     }
 }
 
+/// The end of a delivery as an outcome.
+fn ended(event: ReceiptEvent, logged: DecisionRecord, at_ms: i64) -> Outcome {
+    let subject = CapKey::new(event.agent, &event.capability);
+    let text = |key: &str| logged.body.pointer(key).and_then(serde_json::Value::as_str).map(str::to_string);
+    let (tenant, previous) = (text("/principal/tenant"), text("/previous").map(|p| fold_name(&p)));
+    Outcome {
+        id: event.decision_id.clone(),
+        at_ms,
+        decision_id: Some(event.decision_id),
+        text: logged.text,
+        tenant,
+        caller: logged.caller,
+        reporter: format!("agent:{}", subject.agent),
+        own: true,
+        scope: String::new(),
+        verdict: event.verdict,
+        chosen: Some(subject),
+        correct: None,
+        previous,
+    }
+}
+
 impl Ingest {
     /// Takes reports; each is answered for itself with the id it is kept under.
     pub async fn report(&self, who: &Principal, reports: Vec<Report>) -> Vec<Result<String, Error>> {
@@ -68,33 +90,30 @@ impl Ingest {
             .collect()
     }
 
-    /// Takes the end of a delivery. Its agent speaks for itself, so what it praises counts only up to a bound.
-    pub async fn delivered(&self, event: ReceiptEvent) -> Result<(), Error> {
-        let Some(logged) = self.store.decision(&event.decision_id)? else { return Err(Error::not_found("decision")) };
-        let subject = CapKey::new(event.agent, &event.capability);
-        let text = |key: &str| logged.body.pointer(key).and_then(serde_json::Value::as_str).map(str::to_string);
-        self.keep(vec![Outcome {
-            id: event.decision_id.clone(),
-            at_ms: self.clock.now_ms(),
-            decision_id: Some(event.decision_id),
-            text: logged.text,
-            tenant: text("/principal/tenant"),
-            caller: logged.caller,
-            reporter: format!("agent:{}", subject.agent),
-            own: true,
-            scope: String::new(),
-            verdict: event.verdict,
-            chosen: Some(subject),
-            correct: None,
-            previous: text("/previous").map(|p| fold_name(&p)),
-        }])
-        .await
+    /// Takes ends of deliveries, in one write. Their agents speak for themselves, so what they praise counts only up to a bound. Those whose decision is
+    /// not in the log teach nothing. Answers how many were kept.
+    pub async fn delivered(&self, events: Vec<ReceiptEvent>) -> Result<usize, Error> {
+        let (store, at_ms) = (self.store.clone(), self.clock.now_ms());
+        let read = move || -> Result<Vec<Outcome>, Error> {
+            let outcomes =
+                events.into_iter().map(|event| Ok(store.decision(&event.decision_id)?.map(|logged| ended(event, logged, at_ms))));
+            outcomes.filter_map(Result::transpose).collect()
+        };
+        let outcomes = tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+        let kept = outcomes.len();
+        if kept > 0 {
+            self.keep(outcomes).await?;
+        }
+        Ok(kept)
     }
 
     async fn keep(&self, outcomes: Vec<Outcome>) -> Result<(), Error> {
         self.store.put_outcomes(outcomes.clone()).await?;
         self.remember(&outcomes);
-        self.learning.ring();
+        // heads learn from texts: what was asked for by name changes the history alone
+        if outcomes.iter().any(|o| o.text.as_deref().is_some_and(|t| !t.trim().is_empty())) {
+            self.learning.ring();
+        }
         Ok(())
     }
 

@@ -12,6 +12,9 @@ use tokio::sync::mpsc;
 /// Events that may wait.
 const QUEUE: usize = 4096;
 
+/// Events of one write.
+const BATCH: usize = 256;
+
 /// The sink.
 pub struct Lessons {
     queue: mpsc::Sender<ReceiptEvent>,
@@ -24,10 +27,13 @@ impl Lessons {
         let (ingest, stop) = (ingest.clone(), tasks.stop(Stage::Work));
         drop(tasks.spawn(Stage::Work, "lessons", async move {
             loop {
-                let event = tokio::select! { () = stop.cancelled() => return, event = events.recv() => event };
-                let Some(event) = event else { return };
-                if let Err(error) = ingest.delivered(event).await {
-                    tracing::debug!(%error, "a delivery taught nothing");
+                let mut batch = Vec::new();
+                let taken = tokio::select! { () = stop.cancelled() => return, n = events.recv_many(&mut batch, BATCH) => n };
+                if taken == 0 {
+                    return;
+                }
+                if let Err(error) = ingest.delivered(batch).await {
+                    tracing::debug!(%error, taken, "deliveries taught nothing");
                 }
             }
         }));
