@@ -5,9 +5,9 @@ use crate::api::Doors;
 use crate::api::pb;
 use crate::api::service::{Call, Door, Service};
 use crate::cli::{Failure, Out, answer, say};
-use crate::ingest::files;
-use crate::types::Principal;
+use crate::ingest::{Awaited, files};
 use crate::types::manifest_check::Rules;
+use crate::types::{Manifest, Principal};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,30 +23,59 @@ fn folder() -> Option<PathBuf> {
     beside.is_dir().then_some(beside)
 }
 
-/// Runs the demonstration against a serving process.
-pub async fn run(parts: &Parts, service: &Arc<Service>, doors: &Doors, out: &Out) -> Result<(), Failure> {
-    let read = match folder() {
-        Some(folder) => files::read(&folder, &Rules::default())?,
-        None => {
-            let mut all = files::FromFiles::default();
-            for (name, text) in FLEET {
-                let one = files::read_text(name, text.as_bytes(), &Rules::default());
-                all.manifests.extend(one.manifests);
-                all.faults.extend(one.faults);
+/// Agents registered between two publications: queries are served in between, and one sees it go on.
+const PIECE: usize = 4;
+
+/// The demonstration, read and announced: from here on nothing is ready until its fleet can be found.
+pub struct Demo {
+    fleet: Vec<Manifest>,
+    awaited: Awaited,
+}
+
+impl Demo {
+    /// Reads the fleet.
+    pub fn read(parts: &Parts) -> Result<Self, Failure> {
+        let read = match folder() {
+            Some(folder) => files::read(&folder, &Rules::default())?,
+            None => {
+                let mut all = files::FromFiles::default();
+                for (name, text) in FLEET {
+                    let one = files::read_text(name, text.as_bytes(), &Rules::default());
+                    all.manifests.extend(one.manifests);
+                    all.faults.extend(one.faults);
+                }
+                all
             }
-            all
+        };
+        for fault in &read.faults {
+            say(&format!("datasets/fleet: {fault}"));
         }
-    };
-    for fault in &read.faults {
-        say(&format!("datasets/fleet: {fault}"));
+        let count = read.manifests.iter().map(|m| m.capabilities.len()).sum();
+        Ok(Self { fleet: read.manifests, awaited: parts.ingest.await_many(count) })
     }
-    let count: usize = read.manifests.iter().map(|m| m.capabilities.len()).sum();
-    say(&format!("registering the demo fleet: {} agents with {count} capabilities", read.manifests.len()));
-    let batch = parts.ingest.register_many(&Principal::local("demo"), read.manifests).await?;
-    for (agent, error) in &batch.refused {
-        say(&format!("{agent}: {error}"));
+
+    /// Runs it against a serving process.
+    pub async fn run(mut self, parts: &Parts, service: &Arc<Service>, doors: &Doors, out: &Out) -> Result<(), Failure> {
+        let (agents, count) = (self.fleet.len(), self.fleet.iter().map(|m| m.capabilities.len()).sum::<usize>());
+        say(&format!("registering the demo fleet: {agents} agents with {count} capabilities"));
+        let (mut embedded, mut changed) = (0, 0);
+        for piece in self.fleet.chunks(PIECE) {
+            let batch = parts.ingest.register_many(&Principal::local("demo"), piece.to_vec()).await?;
+            for (agent, error) in &batch.refused {
+                say(&format!("{agent}: {error}"));
+            }
+            embedded += batch.embedded;
+            changed += batch.changed;
+            self.awaited.came(piece.iter().map(|m| m.capabilities.len()).sum());
+        }
+        drop(self);
+        say(&format!("{embedded} texts embedded, {changed} agents changed"));
+        super::serve::ready(parts, service).await?;
+        ask(service, doors, out).await
     }
-    say(&format!("{} texts embedded, {} agents changed", batch.embedded, batch.changed));
+}
+
+async fn ask(service: &Arc<Service>, doors: &Doors, out: &Out) -> Result<(), Failure> {
     let call = Call { who: Principal::local("demo"), door: Door::Http, deadline: None };
     for question in QUESTIONS {
         let request = pb::ResolveRequest { query: question.into(), k: Some(3), ..pb::ResolveRequest::default() };
@@ -55,7 +84,7 @@ pub async fn run(parts: &Parts, service: &Arc<Service>, doors: &Doors, out: &Out
     }
     out.line("")?;
     say(&format!(
-        "ask for yourself: reach resolve \"…\" --server http://{}   (or POST {{\"query\": \"…\"}} to http://{}/v1/resolve)",
+        "ready; ask for yourself: reach resolve \"…\" --server http://{}   (or POST {{\"query\": \"…\"}} to http://{}/v1/resolve)",
         doors.http, doors.http
     ));
     Ok(())

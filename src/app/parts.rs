@@ -192,6 +192,7 @@ impl Parts {
             status: Arc::new(Status {
                 canary: self.canary.clone(),
                 views: self.views.clone(),
+                ingest: self.ingest.clone(),
                 durability: self.store.durability().to_string(),
             }),
             admin: Arc::new(AdminDoor(self.admin.clone())),

@@ -103,6 +103,8 @@ pub struct Status {
     pub canary: Arc<ArcSwap<Resolver>>,
     /// Current View.
     pub views: Arc<Views>,
+    /// Write path: knows what is still being embedded.
+    pub ingest: Arc<Ingest>,
     /// Durability of the store, as it is in force.
     pub durability: String,
 }
@@ -121,9 +123,9 @@ impl StatusPort for Status {
             if !found || resolved.decision.kind == DecisionKind::None {
                 return Err(Error::new(Code::Internal, "the canary query was not routed to the canary"));
             }
-            let pending = self.views.load().pending;
-            if pending > 0 {
-                return Err(Error::new(Code::Warming, format!("{pending} capabilities are still being embedded")));
+            let left = self.ingest.left();
+            if left > 0 {
+                return Err(Error::new(Code::Warming, format!("{left} capabilities are still being embedded")));
             }
             Ok(())
         }
@@ -138,5 +140,75 @@ impl StatusPort for Status {
             models: view.models.fingerprints().iter().map(ToString::to_string).collect(),
             durability: self.durability.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::schema::Schemas;
+    use crate::clock::{Clock, SystemClock};
+    use crate::embed::Embed;
+    use crate::embed::models::Models;
+    use crate::embed::testing::Fake;
+    use crate::embed::worker::WorkerConfig;
+    use crate::index::dense::DenseConfig;
+    use crate::index::keyword::LexConfig;
+    use crate::ingest::{Boot, IngestConfig};
+    use crate::route::resolver::ResolverConfig;
+    use crate::store::{Durability, Store};
+    use crate::types::Lang;
+    use crate::types::policy::Policy;
+    use serde_json::json;
+
+    async fn open(folder: &std::path::Path, model: &str) -> (Status, Arc<Ingest>) {
+        let fakes = [(Lang::Zh, "zh"), (Lang::En, "en")].map(|(lang, of)| Arc::new(Fake::new(&format!("{model}-{of}"), lang, 32)));
+        let arms = fakes.iter().map(|f| f.clone() as Arc<dyn Embed>).collect();
+        let models = Arc::new(Models::from_arms(arms, &WorkerConfig { threads: 1, ..WorkerConfig::default() }, 1 << 20).unwrap());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let boot = Boot {
+            store: Arc::new(Store::open(folder, Durability::Process).unwrap()),
+            models,
+            schemas: Schemas::inline(),
+            clock: clock.clone(),
+            policy: Policy::default(),
+            dense: DenseConfig::default(),
+            words: LexConfig::default(),
+            config: IngestConfig::default(),
+        };
+        let (views, ingest) = crate::ingest::start(boot).await.unwrap();
+        ingest.load().await.unwrap();
+        let canary = Resolver::new(ingest.canary().await.unwrap(), clock, None, ResolverConfig::default());
+        let canary = Arc::new(ArcSwap::from_pointee(canary));
+        (Status { canary, views, ingest: ingest.clone(), durability: String::new() }, ingest)
+    }
+
+    /// Ready means that everything registered is found by meaning: what a restart finds without vectors and what is announced is waited for.
+    #[tokio::test]
+    async fn ready_waits_for_vectors() {
+        let folder = tempfile::tempdir().unwrap();
+        let who = Principal::local("test");
+        let manifest = |id: &str| {
+            json!({"namespace": "ns", "agent_id": id, "ttl": "none", "endpoints": [{"protocol": "pull"}],
+            "capabilities": [{"intent": "translate_text", "description": "translates a text"}]})
+        };
+        let (status, ingest) = open(folder.path(), "one").await;
+        status.ready().await.unwrap();
+        {
+            let mut awaited = ingest.await_many(2);
+            let left = |e: Error| (e.code, e.message);
+            assert_eq!(left(status.ready().await.unwrap_err()), (Code::Warming, "2 capabilities are still being embedded".into()));
+            ingest.register(&who, &manifest("a")).await.unwrap();
+            awaited.came(1);
+            assert!(status.ready().await.unwrap_err().message.starts_with("1 "));
+        }
+        status.ready().await.expect("an announcement that was given up is not waited for");
+        drop((status, ingest));
+        // other models: the vectors that the store holds are of no use
+        let (status, ingest) = open(folder.path(), "two").await;
+        assert_eq!(status.ready().await.unwrap_err().code, Code::Warming);
+        while ingest.fill().await.unwrap() > 0 {}
+        status.ready().await.unwrap();
+        assert_eq!(ingest.current().arms.iter().map(|a| a.dense.len()).max(), Some(1), "ready means that it can be found by its vector");
     }
 }

@@ -1,12 +1,13 @@
 //! `reach up` and `reach serve`: start in order, run until told to stop, stop in order.
 //!
-//! Start: store → models → registry → delivery → doors → background work → (demo). Stop: doors → work under way → background work → store; whoever is
+//! Start: store → models → registry → delivery → doors → background work → (demo) → "ready", which means that everything registered can be found. Stop: doors → work under way → background work → store; whoever is
 //! late is named.
 
-use super::demo;
+use super::demo::Demo;
 use super::parts::Parts;
 use super::probe::HttpProbe;
 use crate::api;
+use crate::api::service::Service;
 use crate::cli::{Exit, Failure, Out, Up};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -19,6 +20,8 @@ use crate::telemetry::metrics::{Counter, Gauge, bounded, count_by, set};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Pause between looks at readiness.
+const LOOK: Duration = Duration::from_millis(250);
 /// Pause between looks at what the indexes need.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Such looks between two measurements of what the graphs find: ten minutes.
@@ -43,24 +46,61 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
         "registry loaded"
     );
     parts.deliver().await?;
+    // announced before the doors open: until the demo fleet can be found, nothing is ready
+    let demo = if up.demo { Some(Demo::read(&parts)?) } else { None };
     let service = parts.service();
     let doors = api::open(&service, &parts.config.server, &parts.tasks).await?;
     background(&parts);
     tracing::info!(grpc = %doors.grpc, http = %doors.http, "serving");
     crate::cli::say(&format!("gRPC on {}, HTTP on http://{}", doors.grpc, doors.http));
-    let mut exit = false;
-    if up.demo {
-        demo::run(&parts, &service, &doors, out).await?;
-        exit = up.exit;
+    if let Some(demo) = demo {
+        demo.run(&parts, &service, &doors, out).await?;
     }
-    if !exit {
-        wait_for_signal().await;
+    if !up.exit {
+        tokio::select! {
+            () = wait_for_signal() => {}
+            () = announce(&parts, &service, !up.demo) => {}
+        }
         crate::cli::say("stopping");
     }
     for late in parts.close().await {
         tracing::warn!(task = late.name, count = late.count, "still running when the grace was over");
     }
     Ok(Exit::Ok)
+}
+
+/// Waits until what the registry held and what was announced can be found by meaning, and a query is really routed; says how much is left.
+pub(super) async fn ready(parts: &Parts, service: &Service) -> Result<(), Error> {
+    let mut told = usize::MAX;
+    loop {
+        let left = parts.ingest.left();
+        if left > 0 && left < told {
+            crate::cli::say(&format!("warming: {left} capabilities are still being embedded"));
+            told = left;
+        }
+        match service.ready().await {
+            Ok(()) if left == 0 => return Ok(()),
+            Ok(()) => {}
+            Err(e) if e.code == Code::Warming => {}
+            Err(e) => return Err(e),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Says that the service is ready once it is, then waits for ever.
+async fn announce(parts: &Parts, service: &Service, wanted: bool) {
+    if wanted {
+        match ready(parts, service).await {
+            Ok(()) => {
+                let view = parts.views.load();
+                let (agents, capabilities) = (view.catalog.agents().count(), view.catalog.capability_count());
+                crate::cli::say(&format!("ready: {agents} agents with {capabilities} capabilities can be found"));
+            }
+            Err(error) => tracing::warn!(%error, "the service is not ready"),
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 fn refuse_open_address(config: &Config) -> Result<(), Error> {

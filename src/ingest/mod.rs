@@ -5,6 +5,7 @@
 //! Embedding happens before the writer's lock is taken, so that one slow registration holds up nobody.
 //! Not here: how documents are read (`types::manifest_check`), what the store keeps (`store`), probing (`ingest::probe`).
 
+mod awaited;
 mod boot;
 pub mod canary;
 mod engine;
@@ -24,6 +25,7 @@ mod upkeep;
 mod vectors;
 mod watch;
 
+pub use awaited::Awaited;
 pub use boot::{Boot, start};
 pub use engine::{ArmWriter, Engine};
 pub use feedback::ReceiptEvent;
@@ -51,6 +53,7 @@ use crate::types::{AgentKey, Principal};
 use crate::view::Views;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -103,6 +106,7 @@ pub struct Ingest {
     pub(crate) dense: DenseConfig,
     pub(crate) config: IngestConfig,
     pub(crate) learning: Arc<Demand>,
+    pub(crate) awaited: Arc<AtomicUsize>,
 }
 
 impl Ingest {
@@ -135,6 +139,7 @@ impl Ingest {
             dense,
             config,
             learning,
+            awaited: Arc::default(),
         }
     }
 
