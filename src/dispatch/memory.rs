@@ -31,6 +31,7 @@ struct Inner {
     newest: HashMap<(Arc<str>, Arc<str>), ReachId>,
     scopes: HashMap<Scope, ReachId>,
     mischief: Option<Mischief>,
+    planned: Option<(u64, Mischief)>,
     refusing: bool,
     commits: u64,
 }
@@ -45,6 +46,11 @@ impl MemoryStore {
     /// Makes the next commit go wrong.
     pub fn mischief(&self, how: Mischief) {
         self.inner.lock().mischief = Some(how);
+    }
+
+    /// Makes the `n`-th commit from the beginning go wrong, counted from 1.
+    pub fn mischief_at(&self, n: u64, how: Mischief) {
+        self.inner.lock().planned = Some((n, how));
     }
 
     /// Opens it again after an error: what was written is there.
@@ -66,7 +72,8 @@ impl MemoryStore {
             return Err(StoreError::Refusing("an earlier error".into()));
         }
         inner.commits += 1;
-        let mischief = inner.mischief.take();
+        let planned = inner.planned.filter(|(n, _)| *n == inner.commits).map(|(_, how)| how);
+        let mischief = inner.mischief.take().or(planned);
         inner.refusing = mischief.is_some();
         let all = writes.len();
         let take = match mischief {

@@ -35,7 +35,7 @@ fn fault(e: Fault) -> StoreError {
         Fault::Folder { .. } | Fault::Locked { .. } | Fault::NotAStore { .. } | Fault::NewerFormat { .. } | Fault::Damaged { .. } => {
             StoreError::Io(e.to_string())
         }
-        Fault::DiskFull | Fault::Io(_) | Fault::OtherOwner(_) | Fault::Internal(_) => StoreError::Io(e.to_string()),
+        Fault::Row { .. } | Fault::DiskFull | Fault::Io(_) | Fault::OtherOwner(_) | Fault::Internal(_) => StoreError::Io(e.to_string()),
     }
 }
 

@@ -42,11 +42,19 @@ pub enum StoreError {
         known: i64,
     },
     /// The file failed its check.
-    #[error("{path} is damaged ({what}); restore a copy, or move it away to begin anew")]
+    #[error("{path} is damaged ({what}); restore a copy, or move it and what is beside it (reach.db*) away to begin anew")]
     Damaged {
         /// The file.
         path: String,
         /// First finding.
+        what: String,
+    },
+    /// One row failed its check; the others are sound.
+    #[error("{row} in the store is damaged ({what}); restore a copy of the data folder")]
+    Row {
+        /// Which one.
+        row: String,
+        /// What is wrong with it.
         what: String,
     },
     /// No space left. Nothing was written; reads still work.
@@ -71,6 +79,10 @@ pub enum StoreError {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(e: rusqlite::Error) -> Self {
+        use rusqlite::Error as Sql;
+        if let Sql::InvalidColumnType(..) | Sql::FromSqlConversionFailure(..) | Sql::IntegralValueOutOfRange(..) | Sql::Utf8Error(..) = &e {
+            return Self::Row { row: "a row".into(), what: e.to_string() };
+        }
         match e.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::DiskFull,
             Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => Self::Io(e.to_string()),
@@ -91,7 +103,9 @@ impl From<StoreError> for Error {
             StoreError::Folder { .. } | StoreError::Locked { .. } | StoreError::NotAStore { .. } | StoreError::NewerFormat { .. } => {
                 Self::new(Code::FailedPrecondition, words)
             }
-            StoreError::Damaged { .. } | StoreError::Io(_) | StoreError::Internal(_) => Self::new(Code::Internal, words),
+            StoreError::Damaged { .. } | StoreError::Row { .. } | StoreError::Io(_) | StoreError::Internal(_) => {
+                Self::new(Code::Internal, words)
+            }
         }
     }
 }

@@ -7,11 +7,12 @@
 //! Cost of a message that is done without a detour: 3 writes, about 14 b-tree operations. Envelopes are written once and never again, so that a large
 //! payload costs nothing when its state changes. Not here: which change is allowed (`dispatch::state`), the order of writes (`dispatch::port`).
 
+use super::sum::Sum;
 use super::{Store, StoreError};
 use crate::types::envelope::{Envelope, ReachId};
 use crate::types::message::{Entry, Head, Message, State};
 use crate::types::stored::{Filter, KEEP_MS, Page, Retention, Scope, Write, Wrote};
-use rusqlite::{Connection, OptionalExtension, ToSql, named_params, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -115,12 +116,22 @@ impl Store {
     pub fn message_log(&self, id: ReachId) -> Result<Vec<Entry>, StoreError> {
         self.readers.read(|c| {
             let mut find = c.prepare_cached(
-                "SELECT entries FROM message_log WHERE message = (SELECT seq FROM messages WHERE id = ?1) ORDER BY position",
+                "SELECT l.entries, l.crc, l.message, l.position, m.position FROM messages m LEFT JOIN message_log l ON l.message = m.seq
+                 WHERE m.id = ?1 ORDER BY l.position",
             )?;
-            let rows = find.query_map(params![id.to_bytes()], |r| r.get::<_, String>(0))?;
-            let mut log = Vec::new();
+            type Part = (Option<String>, Option<i64>, Option<i64>, Option<i64>, i64);
+            let rows = find.query_map(params![id.to_bytes()], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))?;
+            let (mut log, mut length) = (Vec::new(), 0);
             for row in rows {
-                log.extend(parse::<Vec<Entry>>(&row?)?);
+                let (entries, crc, message, position, all): Part = row?;
+                length = all;
+                let (Some(entries), Some(message), Some(position)) = (entries, message, position) else { continue };
+                log_sum(message, position, &entries).check(crc, || format!("the log of message {id}"))?;
+                log.extend(parse::<Vec<Entry>>(&entries)?);
+            }
+            if as_i64(log.len()) != length {
+                let what = format!("it has {} entries of {length}", log.len());
+                return Err(StoreError::Row { row: format!("the log of message {id}"), what });
             }
             Ok(log)
         })
@@ -194,10 +205,43 @@ impl Store {
     }
 }
 
-const SELECT: &str = "SELECT m.seq, e.body, m.head FROM messages m JOIN envelopes e ON e.seq = m.seq";
+const SELECT: &str =
+    "SELECT m.seq, e.body, m.head, e.crc, m.crc, m.id, m.owner, m.message_id, m.at_ms, m.state, m.agent, m.namespace, m.tag,
+    m.position, m.ended_ms FROM messages m LEFT JOIN envelopes e ON e.seq = m.seq";
+
+/// What never changes of a message.
+fn envelope_sum(id: &[u8], owner: &str, message_id: Option<&str>, at_ms: i64, body: &str) -> Sum {
+    Sum::default().blob(id).text(owner).maybe(message_id).number(at_ms).text(body)
+}
+
+/// What changes with its state.
+struct Changing<'a> {
+    state: &'a str,
+    agent: Option<&'a str>,
+    namespace: Option<&'a str>,
+    tag: Option<&'a str>,
+    position: i64,
+    ended: Option<i64>,
+    head: &'a str,
+}
+
+impl Changing<'_> {
+    fn sum(&self, id: &[u8]) -> Sum {
+        let sum = Sum::default().blob(id).text(self.state).maybe(self.agent).maybe(self.namespace).maybe(self.tag);
+        sum.number(self.position).maybe_number(self.ended).text(self.head)
+    }
+}
+
+fn log_sum(message: i64, position: i64, entries: &str) -> Sum {
+    Sum::default().number(message).number(position).text(entries)
+}
+
+fn key_sum(scope: &Scope, digest: &[u8], message: i64) -> Sum {
+    Sum::default().text(&scope.owner).text(&scope.intent).text(&scope.key).blob(digest).number(message)
+}
 
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|e| StoreError::Internal(format!("a stored message does not parse: {e}")))
+    serde_json::from_str(text).map_err(|e| StoreError::Row { row: "a message".into(), what: format!("it does not parse: {e}") })
 }
 
 fn write_json(value: &impl serde::Serialize) -> Result<String, StoreError> {
@@ -208,23 +252,44 @@ fn as_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn rebuilt(body: &str, head: &str) -> Result<Message, StoreError> {
-    Ok(Message { envelope: Arc::new(parse::<Envelope>(body)?), head: parse::<Head>(head)? })
+fn text<'r>(row: &'r Row<'_>, at: usize) -> Result<Option<&'r str>, StoreError> {
+    row.get_ref(at)?.as_str_or_null().map_err(|_| StoreError::Row { row: "a message".into(), what: "a text is none".into() })
+}
+
+/// Reads a row of [`SELECT`], checked.
+fn rebuilt(row: &Row<'_>) -> Result<(i64, Message), StoreError> {
+    let seq: i64 = row.get(0)?;
+    let fault = |what: &str| StoreError::Row { row: format!("message number {seq}"), what: what.into() };
+    let id: [u8; 16] = row.get(5)?;
+    let (Some(body), Some(head)) = (text(row, 1)?, text(row, 2)?) else { return Err(fault("its envelope is gone")) };
+    let (Some(owner), Some(state)) = (text(row, 6)?, text(row, 9)?) else { return Err(fault("a column is empty")) };
+    envelope_sum(&id, owner, text(row, 7)?, row.get(8)?, body).check(row.get(3)?, || format!("message number {seq}"))?;
+    let changing = Changing {
+        state,
+        agent: text(row, 10)?,
+        namespace: text(row, 11)?,
+        tag: text(row, 12)?,
+        position: row.get(13)?,
+        ended: row.get(14)?,
+        head,
+    };
+    changing.sum(&id).check(row.get(4)?, || format!("the state of message number {seq}"))?;
+    Ok((seq, Message { envelope: Arc::new(parse::<Envelope>(body)?), head: parse::<Head>(head)? }))
 }
 
 fn message_where(c: &Connection, of: &str, values: &[&dyn ToSql]) -> Result<Option<Message>, StoreError> {
     let mut find = c.prepare_cached(&format!("{SELECT} WHERE {of}"))?;
-    let row = find.query_row(values, |r| Ok((r.get::<_, String>(1)?, r.get::<_, String>(2)?))).optional()?;
-    row.map(|(body, head)| rebuilt(&body, &head)).transpose()
+    let mut rows = find.query(values)?;
+    rows.next()?.map(|row| rebuilt(row).map(|(_, message)| message)).transpose()
 }
 
 fn page(c: &Connection, sql: &str, values: &[&dyn ToSql], limit: usize) -> Result<Page, StoreError> {
     let mut find = c.prepare_cached(sql)?;
-    let rows = find.query_map(values, |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?, r.get::<_, String>(2)?)))?;
+    let mut rows = find.query(values)?;
     let (mut messages, mut last) = (Vec::new(), None);
-    for row in rows {
-        let (seq, body, head) = row?;
-        messages.push(rebuilt(&body, &head)?);
+    while let Some(row) = rows.next()? {
+        let (seq, message) = rebuilt(row)?;
+        messages.push(message);
         last = Some(seq);
     }
     let next = last.filter(|_| messages.len() == limit);
@@ -243,14 +308,15 @@ fn submit(c: &Connection, message: &Message, log: &[Entry], scopes: &[Scope], di
     let (e, h) = (&message.envelope, &message.head);
     for scope in scopes {
         let mut find = c.prepare_cached(
-            "SELECT k.digest, m.id, m.ended_ms, m.seq FROM message_keys k JOIN messages m ON m.seq = k.message
+            "SELECT k.digest, m.id, m.ended_ms, m.seq, k.crc FROM message_keys k JOIN messages m ON m.seq = k.message
              WHERE k.owner = ?1 AND k.scope = ?2 AND k.key = ?3",
         )?;
-        type Held = (Vec<u8>, [u8; 16], Option<i64>, i64);
+        type Held = (Vec<u8>, [u8; 16], Option<i64>, i64, Option<i64>);
         let held: Option<Held> = find
-            .query_row(params![&*scope.owner, &*scope.intent, &*scope.key], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))
+            .query_row(params![&*scope.owner, &*scope.intent, &*scope.key], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))
             .optional()?;
-        let Some((other, id, ended, seq)) = held else { continue };
+        let Some((other, id, ended, seq, crc)) = held else { continue };
+        key_sum(scope, &other, seq).check(crc, || format!("the key {} of message number {seq}", scope.key))?;
         if ended.is_some_and(|end| end.saturating_add(KEEP_MS) <= h.updated_ms) {
             free_keys(c, seq)?;
             continue;
@@ -272,38 +338,40 @@ fn submit(c: &Connection, message: &Message, log: &[Entry], scopes: &[Scope], di
         c.prepare_cached("INSERT INTO message_owners (owner, keys) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET keys = keys + ?2")?
             .execute(params![&*first.owner, n])?;
     }
+    let id = e.reach_id.to_bytes();
+    let (owner, message_id) = (e.owner(), (!e.has_own_id()).then_some(&*e.message_id));
+    let (agent, head) = (h.agent.as_ref().map(ToString::to_string), write_json(h)?);
+    let changing = changing(h, agent.as_deref(), &head);
     let inserted = c
         .prepare_cached(
-            "INSERT INTO messages (id, owner, message_id, at_ms, state, agent, namespace, tag, position, ended_ms, head)
-             VALUES (:id, :owner, :message_id, :at, :state, :agent, :namespace, :tag, :position, :ended, :head) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO messages (id, owner, message_id, at_ms, state, agent, namespace, tag, position, ended_ms, head, crc)
+             VALUES (:id, :owner, :message_id, :at, :state, :agent, :namespace, :tag, :position, :ended, :head, :crc) ON CONFLICT (id) DO NOTHING",
         )?
         .execute(named_params! {
-            ":id": e.reach_id.to_bytes(),
-            ":owner": &*e.owner(),
-            ":message_id": (!e.has_own_id()).then_some(&*e.message_id),
+            ":id": id,
+            ":owner": &*owner,
+            ":message_id": message_id,
             ":at": e.timestamp_ms,
-            ":state": h.state.as_str(),
-            ":agent": h.agent.as_ref().map(ToString::to_string),
-            ":namespace": h.agent.as_ref().map(|a| a.namespace.to_string()),
-            ":tag": h.tag.map(|t| t.as_str()),
-            ":position": h.seq,
-            ":ended": h.state.is_terminal().then_some(h.updated_ms),
-            ":head": write_json(h)?,
+            ":state": changing.state,
+            ":agent": changing.agent,
+            ":namespace": changing.namespace,
+            ":tag": changing.tag,
+            ":position": changing.position,
+            ":ended": changing.ended,
+            ":head": changing.head,
+            ":crc": changing.sum(&id).done(),
         })?;
     if inserted == 0 {
         return Ok(Wrote::Moved);
     }
     let seq = c.last_insert_rowid();
-    c.prepare_cached("INSERT INTO envelopes (seq, body) VALUES (?1, ?2)")?.execute(params![seq, write_json(&**e)?])?;
+    let body = write_json(&**e)?;
+    let crc = envelope_sum(&id, &owner, message_id, e.timestamp_ms, &body).done();
+    c.prepare_cached("INSERT INTO envelopes (seq, body, crc) VALUES (?1, ?2, ?3)")?.execute(params![seq, body, crc])?;
     append(c, seq, log)?;
     for scope in scopes {
-        c.prepare_cached("INSERT INTO message_keys (owner, scope, key, digest, message) VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(params![
-            &*scope.owner,
-            &*scope.intent,
-            &*scope.key,
-            &digest[..],
-            seq
-        ])?;
+        c.prepare_cached("INSERT INTO message_keys (owner, scope, key, digest, message, crc) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![&*scope.owner, &*scope.intent, &*scope.key, &digest[..], seq, key_sum(scope, &digest[..], seq).done()])?;
     }
     for (name, value) in &e.biz_tags {
         c.prepare_cached("INSERT OR IGNORE INTO message_tags (name, value, message) VALUES (?1, ?2, ?3)")?
@@ -312,23 +380,39 @@ fn submit(c: &Connection, message: &Message, log: &[Entry], scopes: &[Scope], di
     Ok(Wrote::Stored)
 }
 
-fn record(c: &Connection, id: ReachId, from_seq: u32, head: &Head, log: &[Entry]) -> Result<Wrote, StoreError> {
+fn changing<'a>(h: &'a Head, agent: Option<&'a str>, head: &'a str) -> Changing<'a> {
+    Changing {
+        state: h.state.as_str(),
+        agent,
+        namespace: h.agent.as_ref().map(|a| a.namespace.as_str()),
+        tag: h.tag.map(|t| t.as_str()),
+        position: i64::from(h.seq),
+        ended: h.state.is_terminal().then_some(h.updated_ms),
+        head,
+    }
+}
+
+fn record(c: &Connection, id: ReachId, from_seq: u32, h: &Head, log: &[Entry]) -> Result<Wrote, StoreError> {
     let mut change = c.prepare_cached(
-        "UPDATE messages SET state = :state, agent = :agent, namespace = :namespace, tag = :tag, position = :position, ended_ms = :ended, head = :head
-         WHERE id = :id AND position = :from RETURNING seq",
+        "UPDATE messages SET state = :state, agent = :agent, namespace = :namespace, tag = :tag, position = :position, ended_ms = :ended, head = :head,
+         crc = :crc WHERE id = :id AND position = :from RETURNING seq",
     )?;
+    let id = id.to_bytes();
+    let (agent, head) = (h.agent.as_ref().map(ToString::to_string), write_json(h)?);
+    let changing = changing(h, agent.as_deref(), &head);
     let seq: Option<i64> = change
         .query_row(
             named_params! {
-                ":id": id.to_bytes(),
+                ":id": id,
                 ":from": from_seq,
-                ":state": head.state.as_str(),
-                ":agent": head.agent.as_ref().map(ToString::to_string),
-                ":namespace": head.agent.as_ref().map(|a| a.namespace.to_string()),
-                ":tag": head.tag.map(|t| t.as_str()),
-                ":position": head.seq,
-                ":ended": head.state.is_terminal().then_some(head.updated_ms),
-                ":head": write_json(head)?,
+                ":state": changing.state,
+                ":agent": changing.agent,
+                ":namespace": changing.namespace,
+                ":tag": changing.tag,
+                ":position": changing.position,
+                ":ended": changing.ended,
+                ":head": changing.head,
+                ":crc": changing.sum(&id).done(),
             },
             |r| r.get(0),
         )
@@ -340,11 +424,10 @@ fn record(c: &Connection, id: ReachId, from_seq: u32, head: &Head, log: &[Entry]
 
 fn append(c: &Connection, seq: i64, log: &[Entry]) -> Result<(), StoreError> {
     let Some(first) = log.first() else { return Ok(()) };
-    c.prepare_cached("INSERT INTO message_log (message, position, entries) VALUES (?1, ?2, ?3)")?.execute(params![
-        seq,
-        first.seq,
-        write_json(&log)?
-    ])?;
+    let entries = write_json(&log)?;
+    let crc = log_sum(seq, i64::from(first.seq), &entries).done();
+    c.prepare_cached("INSERT INTO message_log (message, position, entries, crc) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![seq, first.seq, entries, crc])?;
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //!
 //! In: a data folder. Out: [`Store`] with its parts: registry, vectors, decision log, meta.
 //! Invariants: one process at a time (a locked file); what was answered as written survives a crash (`Durability::Full`: also a power cut);
-//! a file of a later format, a damaged one and a foreign one are refused by name.
+//! a file of a later format, a damaged one and a foreign one are refused by name: pages by SQLite's check, rows by their checksums (`sum`), the end of the
+//! log by its mark (`mark`). A missing file is a new store; an empty one is damaged.
 //! Cost: opening reads the file once when it is small (check), memory is a few MB. Not here: what the rows mean to routing.
 
 mod decisions;
 mod error;
+mod mark;
 mod messages;
 mod meta;
 mod outcomes;
@@ -14,6 +16,7 @@ mod peek;
 mod readers;
 mod registry;
 mod schema;
+mod sum;
 mod vectors;
 mod writer;
 
@@ -25,7 +28,9 @@ pub use registry::{Change, Loaded, Registered, Registration, Version};
 pub use vectors::StoredVector;
 pub use writer::WriterStats;
 
+use mark::Mark;
 use readers::Readers;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -37,8 +42,12 @@ use writer::Writer;
 pub const FILE: &str = "reach.db";
 /// Name of the file that is locked while the store is open.
 pub const LOCK: &str = "reach.lock";
-/// Files up to this size are checked as a whole when they are opened, bytes.
+/// Files up to this size are checked as a whole when they are opened, indexes against tables included, bytes.
+const CHECKED_WHOLLY: u64 = 32 << 20;
+/// Files up to this size are checked page by page when they are opened, bytes.
 const CHECKED_SIZE: u64 = 256 << 20;
+/// No file of SQLite is smaller, bytes.
+const SMALLEST: u64 = 512;
 
 /// What an answered write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,37 +77,34 @@ impl Store {
         let lock = take_lock(folder)?;
         let path = folder.join(FILE);
         let shown = path.display().to_string();
-        let named = |e: rusqlite::Error| name_file(e.into(), &shown);
-        let mut connection = Connection::open_with_flags(
-            &path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )
-        .map_err(named)?;
-        connection.busy_timeout(Duration::from_secs(5)).map_err(named)?;
-        connection.execute_batch("PRAGMA page_size = 8192; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;").map_err(named)?;
-        let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(named)?;
-        if mode != "wal" {
-            return Err(StoreError::Folder {
-                path: folder.display().to_string(),
-                cause: format!("no write-ahead log on this file system ({mode})"),
-            });
-        }
-        let level = match durability {
-            Durability::Full => "FULL",
-            Durability::Process => "NORMAL",
+        let damaged = |what: String| StoreError::Damaged { path: shown.clone(), what };
+        let size = match std::fs::metadata(&path) {
+            Ok(m) if m.len() < SMALLEST => return Err(damaged(format!("it was cut off: it has {} bytes", m.len()))),
+            Ok(m) => m.len(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                if let Some(part) = mark::orphaned(&path) {
+                    return Err(damaged(format!("it is missing, and {} of it is there", part.display())));
+                }
+                begin(folder, &path)?;
+                0
+            }
+            Err(e) => return Err(StoreError::Folder { path: shown, cause: e.to_string() }),
         };
-        connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -16000;")).map_err(named)?;
-        // asked, not believed: what is in force stands in `/health` and is asserted by the kill test
-        let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0)).map_err(named)?;
-        let durability = format!("journal_mode={mode} synchronous={synchronous}");
-        if std::fs::metadata(&path).map_or(0, |m| m.len()) <= CHECKED_SIZE {
-            let finding: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(named)?;
+        mark::verify(&path).map_err(damaged)?;
+        let named = |e: rusqlite::Error| name_file(e.into(), &shown);
+        let (mut connection, durability) = connect(&path, durability).map_err(|e| name_file(e, &shown))?;
+        // a start that fails below leaves the log as it found it; the writer empties it at its end, after the mark
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(named)?;
+        if size <= CHECKED_SIZE {
+            let how = if size <= CHECKED_WHOLLY { "integrity_check" } else { "quick_check" };
+            let finding: String = connection.query_row(&format!("PRAGMA {how}(1)"), [], |row| row.get(0)).map_err(named)?;
             if finding != "ok" {
                 return Err(StoreError::Damaged { path: shown, what: finding });
             }
         }
         schema::migrate(&mut connection, &shown).map_err(|e| name_file(e, &shown))?;
-        Ok(Self { writer: Writer::start(connection)?, readers: Readers::new(&path), path, durability, _lock: lock })
+        let mark = if durability.full { Mark::open(&path) } else { mark::forget(&path) };
+        Ok(Self { writer: Writer::start(connection, mark)?, readers: Readers::new(&path), path, durability: durability.words, _lock: lock })
     }
 
     /// The store's file.
@@ -121,6 +127,56 @@ impl Store {
         let log = self.path.with_extension("db-wal");
         [&self.path, &log].iter().map(|p| std::fs::metadata(p).map_or(0, |m| m.len())).sum()
     }
+}
+
+/// What SQLite said to the settings of durability.
+struct InForce {
+    words: String,
+    full: bool,
+}
+
+/// The connection that writes.
+fn connect(path: &Path, durability: Durability) -> Result<(Connection, InForce), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.execute_batch("PRAGMA page_size = 8192; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;")?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(StoreError::Folder {
+            path: path.display().to_string(),
+            cause: format!("no write-ahead log on this file system ({mode})"),
+        });
+    }
+    let level = match durability {
+        Durability::Full => "FULL",
+        Durability::Process => "NORMAL",
+    };
+    connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -16000;"))?;
+    // asked, not believed: what is in force stands in `/health` and is asserted by the kill test
+    let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    Ok((connection, InForce { words: format!("journal_mode={mode} synchronous={synchronous}"), full: durability == Durability::Full }))
+}
+
+/// Makes an empty store under another name and puts it in place whole: a file that is there and empty was damaged, never just begun.
+fn begin(folder: &Path, path: &Path) -> Result<(), StoreError> {
+    let fault = |e: std::io::Error| StoreError::Folder { path: folder.display().to_string(), cause: e.to_string() };
+    let new = folder.join(format!("{FILE}-new"));
+    for name in [new.clone(), mark::log_path(&new)] {
+        match std::fs::remove_file(&name) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(fault(e)),
+        }
+    }
+    let shown = new.display().to_string();
+    let (mut connection, _) = connect(&new, Durability::Full).map_err(|e| name_file(e, &shown))?;
+    schema::migrate(&mut connection, &shown).map_err(|e| name_file(e, &shown))?;
+    connection.close().map_err(|(_, e)| name_file(e.into(), &shown))?;
+    std::fs::rename(&new, path).map_err(fault)?;
+    #[cfg(unix)]
+    File::open(folder).and_then(|f| f.sync_all()).map_err(fault)?;
+    Ok(())
 }
 
 fn make_folder(folder: &Path) -> Result<(), StoreError> {
@@ -161,6 +217,7 @@ fn name_file(error: StoreError, path: &str) -> StoreError {
         | StoreError::Overloaded
         | StoreError::Closed
         | StoreError::OtherOwner(_)
+        | StoreError::Row { .. }
         | StoreError::Internal(_)) => other,
     }
 }

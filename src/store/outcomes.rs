@@ -4,6 +4,7 @@
 //! word counts; the table never refuses because it is full: the reporter with the most loses its oldest, so a flood pushes out itself first.
 //! Cost: one row an outcome. Not here: who may report or read what (`ingest`), what is learned (`history`).
 
+use super::sum::Sum;
 use super::{Store, StoreError};
 use crate::types::outcome::{CapKey, Outcome, Verdict};
 use rusqlite::{Row, params_from_iter};
@@ -30,7 +31,7 @@ pub(super) const TABLES: &str = "CREATE TABLE outcomes (
     CREATE INDEX outcomes_chosen ON outcomes (chosen);
     CREATE INDEX outcomes_correct ON outcomes (correct);";
 
-const COLUMNS: &str = "seq, reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous";
+const COLUMNS: &str = "seq, reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous, crc";
 /// Outcomes removed in one transaction.
 const CHUNK: i64 = 5_000;
 
@@ -88,11 +89,13 @@ impl Store {
         self.writer
             .write(move |c| {
                 let mut insert = c.prepare_cached(
-                    "INSERT OR REPLACE INTO outcomes (reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                    "INSERT OR REPLACE INTO outcomes (reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous, crc)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
                 )?;
                 for o in &outcomes {
-                    insert.execute((
+                    let (chosen, correct) = (o.chosen.as_ref().map(ToString::to_string), o.correct.as_ref().map(ToString::to_string));
+                    let crc = sum(o, o.verdict.as_str(), chosen.as_deref(), correct.as_deref()).done();
+                    insert.execute(rusqlite::params![
                         &o.reporter,
                         &o.id,
                         o.at_ms,
@@ -103,10 +106,11 @@ impl Store {
                         i64::from(o.own),
                         &o.scope,
                         o.verdict.as_str(),
-                        o.chosen.as_ref().map(ToString::to_string),
-                        o.correct.as_ref().map(ToString::to_string),
+                        chosen,
+                        correct,
                         &o.previous,
-                    ))?;
+                        crc,
+                    ])?;
                 }
                 Ok(())
             })
@@ -193,6 +197,25 @@ struct Raw {
     verdict: String,
     chosen: Option<String>,
     correct: Option<String>,
+    crc: Option<i64>,
+}
+
+/// Everything but the place.
+fn sum(o: &Outcome, verdict: &str, chosen: Option<&str>, correct: Option<&str>) -> Sum {
+    Sum::default()
+        .text(&o.reporter)
+        .text(&o.id)
+        .number(o.at_ms)
+        .maybe(o.decision_id.as_deref())
+        .maybe(o.text.as_deref())
+        .maybe(o.tenant.as_deref())
+        .text(&o.caller)
+        .number(i64::from(o.own))
+        .text(&o.scope)
+        .text(verdict)
+        .maybe(chosen)
+        .maybe(correct)
+        .maybe(o.previous.as_deref())
 }
 
 fn raw(row: &Row<'_>) -> rusqlite::Result<Raw> {
@@ -211,12 +234,14 @@ fn raw(row: &Row<'_>) -> rusqlite::Result<Raw> {
         correct: None,
         previous: row.get(13)?,
     };
-    Ok(Raw { seq: row.get(0)?, outcome, verdict: row.get(10)?, chosen: row.get(11)?, correct: row.get(12)? })
+    Ok(Raw { seq: row.get(0)?, outcome, verdict: row.get(10)?, chosen: row.get(11)?, correct: row.get(12)?, crc: row.get(14)? })
 }
 
 impl Raw {
     fn unpack(self) -> Result<(i64, Outcome), StoreError> {
-        let damaged = |what: String| StoreError::Damaged { path: format!("outcome {}", self.seq), what };
+        let row = || format!("outcome {}", self.seq);
+        sum(&self.outcome, &self.verdict, self.chosen.as_deref(), self.correct.as_deref()).check(self.crc, row)?;
+        let damaged = |what: String| StoreError::Row { row: row(), what };
         let key = |text: Option<String>| text.map(|t| CapKey::parse(&t).map_err(damaged)).transpose();
         let verdict = Verdict::parse(&self.verdict).ok_or_else(|| damaged(format!("unknown verdict {}", self.verdict)))?;
         Ok((self.seq, Outcome { verdict, chosen: key(self.chosen)?, correct: key(self.correct)?, ..self.outcome }))

@@ -4,6 +4,7 @@
 
 use super::error::StoreError;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,6 +48,8 @@ impl Readers {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(PATIENCE)?;
+        // a reader that goes last leaves the log to the writer: the mark beside it counts on it (`store::mark`)
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -8000; PRAGMA trusted_schema = OFF;")?;
         Ok(connection)
     }

@@ -4,6 +4,7 @@
 //! owner for ever, deregistered or not; a body that does not match its hash is reported, never used.
 //! Not here: leases and load (`live`), compiled forms (`catalog`), who may write where (`ingest`).
 
+use super::sum::Sum;
 use super::{Store, StoreError, meta};
 use crate::types::{AgentKey, ContentHash, Manifest, Namespace};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
@@ -97,18 +98,14 @@ impl Store {
         let (key, owner) = (key.clone(), owner.to_string());
         self.writer
             .write(move |c| {
-                match find(c, &key)? {
+                let known = match find(c, &key)? {
                     None => return Ok(None),
                     Some(row) if row.manifest.is_none() => return Ok(None),
                     Some(row) if *row.owner != *owner && !force => return Err(StoreError::OtherOwner(key.to_string())),
-                    Some(_) => {}
-                }
+                    Some(row) => row,
+                };
                 let generation = next_generation(c)?;
-                c.prepare_cached(
-                    "UPDATE agents SET manifest = NULL, draining = 0, generation = ?4, changed_ms = ?5
-                     WHERE domain = ?1 AND namespace = ?2 AND agent_id = ?3",
-                )?
-                .execute((&*key.domain, key.namespace.as_str(), &*key.agent_id, generation, now_ms))?;
+                put(c, &key, &Known { manifest: None, draining: false, generation, changed_ms: now_ms, ..known })?;
                 Ok(Some(unsigned(generation)))
             })
             .await
@@ -119,14 +116,11 @@ impl Store {
         let key = key.clone();
         self.writer
             .write(move |c| {
-                if !find(c, &key)?.is_some_and(|row| row.manifest.is_some() && row.draining != draining) {
+                let Some(known) = find(c, &key)?.filter(|row| row.manifest.is_some() && row.draining != draining) else {
                     return Ok(None);
-                }
+                };
                 let generation = next_generation(c)?;
-                c.prepare_cached(
-                    "UPDATE agents SET draining = ?4, generation = ?5, changed_ms = ?6 WHERE domain = ?1 AND namespace = ?2 AND agent_id = ?3",
-                )?
-                .execute((&*key.domain, key.namespace.as_str(), &*key.agent_id, draining, generation, now_ms))?;
+                put(c, &key, &Known { draining, generation, changed_ms: now_ms, ..known })?;
                 Ok(Some(unsigned(generation)))
             })
             .await
@@ -216,13 +210,28 @@ struct Known {
     draining: bool,
 }
 
+impl Known {
+    fn sum(&self, key: &AgentKey) -> Sum {
+        Sum::default()
+            .text(&key.domain)
+            .text(key.namespace.as_str())
+            .text(&key.agent_id)
+            .text(&self.owner)
+            .maybe_number(self.manifest)
+            .number(self.generation)
+            .number(self.registered_ms)
+            .number(self.changed_ms)
+            .number(i64::from(self.draining))
+    }
+}
+
 fn find(c: &Connection, key: &AgentKey) -> Result<Option<Known>, StoreError> {
     let mut statement = c.prepare_cached(
-        "SELECT a.owner, a.manifest, m.hash, a.generation, a.registered_ms, a.changed_ms, a.draining
+        "SELECT a.owner, a.manifest, m.hash, a.generation, a.registered_ms, a.changed_ms, a.draining, a.crc
          FROM agents a LEFT JOIN manifests m ON m.id = a.manifest WHERE a.domain = ?1 AND a.namespace = ?2 AND a.agent_id = ?3",
     )?;
     let row = statement.query_row((&*key.domain, key.namespace.as_str(), &*key.agent_id), |row| {
-        Ok(Known {
+        let known = Known {
             owner: row.get(0)?,
             manifest: row.get(1)?,
             hash: row.get::<_, Option<[u8; 32]>>(2)?.map(ContentHash),
@@ -230,9 +239,29 @@ fn find(c: &Connection, key: &AgentKey) -> Result<Option<Known>, StoreError> {
             registered_ms: row.get(4)?,
             changed_ms: row.get(5)?,
             draining: row.get(6)?,
-        })
+        };
+        Ok((known, row.get::<_, Option<i64>>(7)?))
     });
-    Ok(row.optional()?)
+    let Some((known, crc)) = row.optional()? else { return Ok(None) };
+    known.sum(key).check(crc, || format!("the registration of {key}"))?;
+    Ok(Some(known))
+}
+
+/// Writes the row of an id.
+fn put(c: &Connection, key: &AgentKey, row: &Known) -> Result<(), StoreError> {
+    c.prepare_cached(
+        "INSERT INTO agents (domain, namespace, agent_id, owner, manifest, generation, registered_ms, changed_ms, draining, crc)
+         VALUES (:d, :n, :a, :owner, :manifest, :generation, :registered, :changed, :draining, :crc)
+         ON CONFLICT (domain, namespace, agent_id) DO UPDATE SET owner = excluded.owner, manifest = excluded.manifest,
+             generation = excluded.generation, registered_ms = excluded.registered_ms, changed_ms = excluded.changed_ms,
+             draining = excluded.draining, crc = excluded.crc",
+    )?
+    .execute(named_params! {
+        ":d": &*key.domain, ":n": key.namespace.as_str(), ":a": &*key.agent_id,
+        ":owner": row.owner, ":manifest": row.manifest, ":generation": row.generation, ":registered": row.registered_ms,
+        ":changed": row.changed_ms, ":draining": row.draining, ":crc": row.sum(key).done(),
+    })?;
+    Ok(())
 }
 
 fn register(
@@ -283,18 +312,14 @@ fn register(
     let generation = next_generation(c)?;
     let registered_ms = known.as_ref().map_or(now_ms, |k| k.registered_ms);
     let draining = known.is_some_and(|k| k.draining);
-    c.prepare_cached(
-        "INSERT INTO agents (domain, namespace, agent_id, owner, manifest, generation, registered_ms, changed_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
-         ON CONFLICT (domain, namespace, agent_id) DO UPDATE SET
-             owner = excluded.owner, manifest = excluded.manifest, generation = excluded.generation, changed_ms = excluded.changed_ms",
-    )?
-    .execute((&*key.domain, key.namespace.as_str(), &*key.agent_id, &*owner, id, generation, now_ms))?;
+    let row =
+        Known { owner: owner.to_string(), manifest: Some(id), hash: Some(hash), generation, registered_ms, changed_ms: now_ms, draining };
+    put(c, &key, &row)?;
     Ok((what, Registered { manifest, hash, generation: unsigned(generation), owner, registered_ms, changed_ms: now_ms, draining }))
 }
 
 const SELECT: &str =
-    "SELECT a.domain, a.namespace, a.agent_id, a.owner, a.generation, a.registered_ms, a.changed_ms, a.draining, m.hash, m.body
+    "SELECT a.domain, a.namespace, a.agent_id, a.owner, a.generation, a.registered_ms, a.changed_ms, a.draining, m.hash, m.body, a.manifest, a.crc
      FROM agents a LEFT JOIN manifests m ON m.id = a.manifest";
 
 type Faulty = (AgentKey, String);
@@ -302,21 +327,39 @@ type Faulty = (AgentKey, String);
 /// Reads a row of [`SELECT`]; the inner error is a row that can't be used.
 fn read(row: &Row<'_>) -> Result<Result<Change, Faulty>, StoreError> {
     let (domain, namespace, agent_id): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    let namespace = Namespace::new(&namespace).map_err(|_| StoreError::Internal("a stored namespace is not valid".into()))?;
+    let namespace = Namespace::new(&namespace).map_err(|_| StoreError::Row {
+        row: format!("the registration of {namespace}/{agent_id}"),
+        what: "its namespace is none".into(),
+    })?;
     let key = AgentKey { domain: Arc::from(domain), namespace, agent_id: Arc::from(agent_id) };
     let generation = unsigned(row.get(4)?);
     let hash: Option<[u8; 32]> = row.get(8)?;
     let body: Option<String> = row.get(9)?;
+    let known = Known {
+        owner: row.get(3)?,
+        manifest: row.get(10)?,
+        hash: None,
+        generation: row.get(4)?,
+        registered_ms: row.get(5)?,
+        changed_ms: row.get(6)?,
+        draining: row.get(7)?,
+    };
+    if known.sum(&key).check(row.get(11)?, String::new).is_err() {
+        return Ok(Err((key, "the checksum of its registration is wrong; restore a copy of the data folder".into())));
+    }
+    if known.manifest.is_some() && hash.is_none() {
+        return Ok(Err((key, "its manifest is gone".into())));
+    }
     let now = match (hash.map(ContentHash), body) {
         (Some(hash), Some(body)) => match parse(&body, &hash) {
             Ok(manifest) if manifest.key() == key => Some(Registered {
                 manifest: Arc::new(manifest),
                 hash,
                 generation,
-                owner: Arc::from(row.get::<_, String>(3)?),
-                registered_ms: row.get(5)?,
-                changed_ms: row.get(6)?,
-                draining: row.get(7)?,
+                owner: Arc::from(known.owner),
+                registered_ms: known.registered_ms,
+                changed_ms: known.changed_ms,
+                draining: known.draining,
             }),
             Ok(_) => return Ok(Err((key, "it names another agent".into()))),
             Err(why) => return Ok(Err((key, why))),
@@ -357,7 +400,7 @@ fn signed(n: u64) -> i64 {
 pub(super) fn load(readers: &super::readers::Readers) -> Result<Loaded, StoreError> {
     readers.read(|c| {
         let mut loaded = Loaded { generation: unsigned(generation(c)?), ..Loaded::default() };
-        let mut statement = c.prepare(&format!("{SELECT} WHERE a.manifest IS NOT NULL ORDER BY a.domain, a.namespace, a.agent_id"))?;
+        let mut statement = c.prepare(&format!("{SELECT} ORDER BY a.domain, a.namespace, a.agent_id"))?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             match read(row)? {

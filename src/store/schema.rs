@@ -76,6 +76,14 @@ const MIGRATIONS: &[&str] = &[
     super::messages::TABLES,
     // 3: outcomes
     super::outcomes::TABLES,
+    // 4: checksums of rows; NULL = written before
+    "ALTER TABLE meta ADD COLUMN crc INTEGER;
+    ALTER TABLE agents ADD COLUMN crc INTEGER;
+    ALTER TABLE messages ADD COLUMN crc INTEGER;
+    ALTER TABLE envelopes ADD COLUMN crc INTEGER;
+    ALTER TABLE message_log ADD COLUMN crc INTEGER;
+    ALTER TABLE message_keys ADD COLUMN crc INTEGER;
+    ALTER TABLE outcomes ADD COLUMN crc INTEGER;",
 ];
 
 /// The newest format this program reads and writes.
@@ -97,7 +105,11 @@ pub fn migrate(connection: &mut Connection, path: &str) -> Result<(), StoreError
     }
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(usize::try_from(found).unwrap_or(0)) {
         let step = connection.transaction()?;
-        step.execute_batch(sql)?;
+        // tables that are there already, or are not: the number of the format is wrong
+        step.execute_batch(sql).map_err(|e| match StoreError::from(e) {
+            StoreError::Internal(what) => StoreError::Damaged { path: path.into(), what: format!("its format is not {found}: {what}") },
+            other => other,
+        })?;
         step.pragma_update(None, "application_id", APPLICATION_ID)?;
         step.pragma_update(None, "user_version", i64::try_from(index + 1).unwrap_or(i64::MAX))?;
         step.commit()?;

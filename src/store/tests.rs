@@ -357,3 +357,69 @@ async fn print_fixture() {
     drop(store);
     println!("PATH {}", folder.keep().join(FILE).display());
 }
+
+/// A store that turned read-only says so, takes no more writes, and is read all the same.
+#[tokio::test]
+async fn a_read_only_disk_is_named_and_reads_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.register(manifest("a", "x"), "t", false, 1).await.unwrap();
+    store.writer.write(|c| Ok(c.pragma_update(None, "query_only", true)?)).await.unwrap();
+    for _ in 0..2 {
+        let refused = store.register(manifest("b", "x"), "t", false, 2).await.unwrap_err();
+        assert!(matches!(&refused, StoreError::Io(why) if why.contains("readonly")), "{refused}");
+    }
+    assert!(store.registered(&key("a")).unwrap().is_some());
+    drop(store);
+    let store = open(folder.path());
+    assert_eq!(store.load_registry().unwrap().agents.len(), 1, "what was answered is there, what was refused is not");
+    store.register(manifest("b", "x"), "t", false, 2).await.unwrap();
+}
+
+/// A folder in which nothing can be made is named.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_takes_no_files_is_named() {
+    let error = opened_err(Path::new("/proc/self/reach"));
+    assert!(matches!(&error, StoreError::Folder { path, .. } if path.contains("/proc/self/reach")), "{error}");
+    assert!(error.to_string().contains("--data"));
+}
+
+/// A start that died before its store was whole leaves nothing that looks like one.
+#[test]
+fn a_first_start_that_died_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    put_file(&folder.path().join(format!("{FILE}-new")), b"half a header");
+    put_file(&folder.path().join(format!("{FILE}-new-wal")), b"half a log");
+    assert_eq!(open(folder.path()).load_registry().unwrap().generation, 0);
+    assert!(!folder.path().join(format!("{FILE}-new")).exists());
+}
+
+/// A start that is refused changes nothing: it is refused for the same reason the next time, and what it was refused for can be mended.
+#[tokio::test]
+async fn a_refused_start_leaves_everything_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.register(manifest("a", "x"), "t", false, 1).await.unwrap();
+    // as a killed process leaves it
+    let image = tempfile::tempdir().unwrap();
+    for name in ["", "-wal", "-mark"] {
+        std::fs::copy(folder.path().join(format!("{FILE}{name}")), image.path().join(format!("{FILE}{name}"))).unwrap();
+    }
+    let file = image.path().join(FILE);
+    let newer = |n: i64| {
+        let c = Connection::open(&file).unwrap();
+        c.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+        c.pragma_update(None, "user_version", n).unwrap();
+    };
+    newer(999);
+    for _ in 0..3 {
+        assert!(matches!(opened_err(image.path()), StoreError::NewerFormat { found: 999, .. }));
+    }
+    newer(schema::newest());
+    for durability in [Durability::Process, Durability::Full, Durability::Full] {
+        let store = Store::open(image.path(), durability).unwrap();
+        assert_eq!(store.load_registry().unwrap().agents.len(), 1);
+        store.set_meta("k", "v").await.unwrap();
+    }
+}

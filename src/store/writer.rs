@@ -3,9 +3,12 @@
 //! In: closures over the connection. Out: their results, once they are durable.
 //! Invariants: an operation that fails or panics undoes itself alone (a savepoint of its own); nothing is answered before the commit; when the
 //! commit fails every operation of the batch gets that error; after an I/O error no further write is taken (a full disk is not one).
-//! Cost: one sync a batch. Not here: what is written.
+//! Each commit is marked before it is answered (`store::mark`). Cost: one sync a batch. Not here: what is written.
 
 use super::error::StoreError;
+use super::mark::Mark;
+use crate::clock::{Clock, SystemClock};
+use crate::telemetry::metrics::{Histogram, observe};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,14 +75,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread on its connection.
-    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+    /// Starts the thread on its connection; `mark` is kept after each commit.
+    pub fn start(connection: Connection, mark: Option<Mark>) -> Result<Self, StoreError> {
         let (jobs, queue) = bounded(QUEUE);
         let stats = Arc::new(WriterStats::default());
         let seen = stats.clone();
         let thread = std::thread::Builder::new()
             .name("reach-store".into())
-            .spawn(move || write_all(connection, &queue, &seen))
+            .spawn(move || write_all(connection, mark, &queue, &seen))
             .map_err(|e| StoreError::Internal(format!("no thread for the writer: {e}")))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), stats })
     }
@@ -133,17 +136,25 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: Connection, queue: &Receiver<Box<dyn Job>>, stats: &WriterStats) {
+fn write_all(connection: Connection, mut mark: Option<Mark>, queue: &Receiver<Box<dyn Job>>, stats: &WriterStats) {
     let mut broken: Option<StoreError> = None;
     while let Ok(first) = queue.recv() {
         let mut batch = vec![first];
         batch.extend(queue.try_iter().take(BATCH - 1));
         let fate = match &broken {
             Some(error) => Err(error.clone()),
-            None => commit(&connection, &mut batch),
+            None => {
+                let begin = SystemClock.instant();
+                let fate = commit(&connection, &mut batch);
+                observe(Histogram::StoreWrite, &["commit"], SystemClock.instant().duration_since(begin).as_secs_f64());
+                fate
+            }
         };
         match &fate {
             Ok(()) => {
+                if let Some(mark) = &mut mark {
+                    mark.set();
+                }
                 stats.commits.fetch_add(1, Ordering::Relaxed);
                 stats.operations.fetch_add(batch.len() as u64, Ordering::Relaxed);
             }
@@ -158,6 +169,10 @@ fn write_all(connection: Connection, queue: &Receiver<Box<dyn Job>>, stats: &Wri
             // an answer that panics must not end the writer
             drop(catch_unwind(AssertUnwindSafe(move || job.answer(fate))));
         }
+    }
+    // the mark goes first: it must never expect what is no longer in the log
+    if let Some(mark) = &mut mark {
+        mark.clear();
     }
     // tidy up: the next start finds a small log and fresh statistics; failing here loses nothing
     drop(connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);"));

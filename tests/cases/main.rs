@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod damage;
 mod deciding;
 mod delivery;
 mod fleet;

@@ -96,6 +96,48 @@ fn history(seed: u64) -> World {
     w
 }
 
+/// A calm world with a few messages of every fate, in which the `at`-th commit goes wrong.
+fn calm(at: Option<(u64, Mischief)>) -> World {
+    let mut w = World::new(EngineConfig::default(), 11);
+    w.faults = Faults { lose: 0.0, double: 0.0, delay_ms: 10 };
+    for (name, reach, reject, nack) in [("a", Reach::Pull, 0.2, 0.2), ("b", Reach::Push, 0.0, 0.3)] {
+        w.agent(name, "work", reach, 3, Manners { reject, nack, ..Manners::default() });
+    }
+    if let Some((n, how)) = at {
+        w.store.mischief_at(n, how);
+    }
+    let start = w.now;
+    for i in 0..12 {
+        w.at(start + 40 * i as i64, Ev::Custom(i));
+    }
+    w.run(start + 3_600_000, &mut |w, n| {
+        let r = SubmitRequest {
+            intent: Some("work".into()),
+            idempotency_key: (n % 3 == 0).then(|| format!("k{n}")),
+            ttl_ms: Some(60_000),
+            ..Default::default()
+        };
+        let e = r.check(Principal::local("sim"), w.now, ReachId(u128::from(n) + 1)).unwrap();
+        w.submit(e).ok();
+    });
+    w
+}
+
+/// Every commit of a history fails once: before it is written, in its middle, and after it was written (an error all the same). Nothing that was
+/// acknowledged is lost, nothing is done twice beyond what the books allow.
+#[test]
+fn any_commit_may_fail() {
+    let commits = calm(None).store.commits();
+    assert!(commits > 25, "{commits} commits are too few to say much");
+    for n in 1..=commits {
+        for how in [Mischief::Before, Mischief::Half, Mischief::After] {
+            let w = calm(Some((n, how)));
+            assert_eq!(w.commit_errors, 1, "commit {n}, {how:?}");
+            check(n, &w);
+        }
+    }
+}
+
 fn check(seed: u64, w: &World) {
     let all = w.store.all();
     let ids: BTreeSet<ReachId> = all.iter().map(|(m, _)| m.id()).collect();
