@@ -7,6 +7,7 @@ use agent_reach::embed::bundle::Bundle;
 use agent_reach::embed::cache::{CONFIG, Cache, SUMS, TOKENIZER, WEIGHTS, default_dir};
 use agent_reach::embed::catalog::Catalog;
 use agent_reach::embed::fp32::Fp32;
+use agent_reach::embed::golden;
 use agent_reach::embed::int8::{Int8, cache as kept};
 use agent_reach::embed::models::{ArmId, Models, ModelsConfig};
 use agent_reach::embed::testing::models;
@@ -73,6 +74,31 @@ fn vectors_are_those_of_the_reference_implementation() {
             cosine
         });
         println!("{lang}: lowest cosine to the reference {}", worst.fold(1.0, f64::min));
+    }
+}
+
+/// T1, T3: the real weights prove themselves in both precisions; other weights under their name don't.
+#[test]
+fn weights_are_known_by_what_they_make_of_a_text() {
+    models().unwrap();
+    let (catalog, cache) = (Catalog::shipped(), Cache::new(default_dir()));
+    for name in ["bge-small-zh-v1.5", "bge-small-en-v1.5"] {
+        let spec = catalog.get(name).unwrap();
+        let read = || Bundle::read(spec, &cache).unwrap();
+        let (exact, fast) = (golden::lowest(&*reference(name)).unwrap(), golden::lowest(&Int8::of(read()).unwrap()).unwrap());
+        println!("{name}: lowest cosine {exact} in f32, {fast} in int8");
+        assert!(exact > 0.9999 && fast >= golden::SAME, "{name}: {exact} {fast}");
+        assert!(Fp32::load(read()).unwrap().prove().info().proven);
+        // the same model, trained a little further: one number of fifty is half as large again
+        let mut other = read();
+        let header = u64::from_le_bytes(other.files.weights[..8].try_into().unwrap()) as usize + 8;
+        for bytes in other.files.weights[header..].chunks_exact_mut(4).step_by(50) {
+            let x = f32::from_le_bytes((&*bytes).try_into().unwrap());
+            bytes.copy_from_slice(&(x * 1.5).to_le_bytes());
+        }
+        let other = Fp32::load(other).unwrap().prove();
+        assert!(!other.info().proven, "{name}: {:?}", golden::lowest(&other));
+        println!("{name}: lowest cosine of other weights {:?}", golden::lowest(&other));
     }
 }
 

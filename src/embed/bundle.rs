@@ -89,6 +89,7 @@ impl Bundle {
             max_tokens: self.spec.max_tokens,
             precision,
             fingerprint: self.fingerprint(precision),
+            proven: false,
         }
     }
 

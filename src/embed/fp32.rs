@@ -36,6 +36,12 @@ impl Fp32 {
         Ok(Self { info: bundle.info("fp32"), tokeniser: bundle.tokeniser, net })
     }
 
+    /// Proves the weights by a few texts.
+    pub fn prove(mut self) -> Self {
+        self.info.proven = super::golden::proves(&self);
+        self
+    }
+
     /// Vectors of the first tokens; all of `ids` have the same length.
     fn first_tokens(&self, ids: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
         let width = ids.first().map_or(0, |row| row.len());

@@ -10,6 +10,7 @@ pub mod cache;
 pub mod catalog;
 pub mod fetch;
 pub mod fp32;
+pub mod golden;
 pub mod int8;
 pub mod local;
 pub mod models;
@@ -64,6 +65,8 @@ pub struct ModelInfo {
     pub precision: &'static str,
     /// Same fingerprint = comparable vectors: name, precision, and a hash over weights, tokenizer, pooling and instruction.
     pub fingerprint: Arc<str>,
+    /// Whether the weights were proven to be those that the name stands for ([`golden`]); thresholds fitted for the name hold only then.
+    pub proven: bool,
 }
 
 /// One loaded model. CPU-bound: never called on an async thread (the [`worker`] sees to it).

@@ -219,8 +219,8 @@ impl Models {
 /// Loads one model of the cache.
 pub fn load_one(spec: &ModelSpec, cache: &Cache, precision: Precision) -> Result<Arc<dyn Embed>, EmbedError> {
     match precision {
-        Precision::Int8 => Ok(Arc::new(Int8::load(spec, cache)?)),
-        Precision::Fp32 => Ok(Arc::new(Fp32::load(Bundle::read(spec, cache)?)?)),
+        Precision::Int8 => Ok(Arc::new(Int8::load(spec, cache)?.prove())),
+        Precision::Fp32 => Ok(Arc::new(Fp32::load(Bundle::read(spec, cache)?)?.prove())),
     }
 }
 

@@ -103,7 +103,7 @@ impl Precomputed {
         let name = path.file_stem().map_or_else(|| "vectors".into(), |s| s.to_string_lossy().into_owned());
         let digest = hex::encode(Sha256::digest(&bytes));
         let fingerprint = format!("{name}/precomputed/{}", digest.get(..16).unwrap_or(&digest)).into();
-        let info = ModelInfo { name: name.into(), lang, dim, max_tokens: usize::MAX, precision: "precomputed", fingerprint };
+        let info = ModelInfo { name: name.into(), lang, dim, max_tokens: usize::MAX, precision: "precomputed", fingerprint, proven: false };
         Ok(Self { info, by_text })
     }
 

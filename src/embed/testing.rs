@@ -45,8 +45,15 @@ impl Fake {
             max_tokens: 512,
             precision: "fake",
             fingerprint: format!("{name}/fake/{dim}").into(),
+            proven: false,
         };
         Self { info, closed: Mutex::new(false), opened: Condvar::new(), entered: AtomicU64::new(0), seen: Mutex::new(Vec::new()) }
+    }
+
+    /// The same, taken for proven: its name's calibration is believed.
+    pub fn proven(mut self) -> Self {
+        self.info.proven = true;
+        self
     }
 
     /// Makes calls stand still from now on.

@@ -158,7 +158,7 @@ pub async fn agree(
 ) -> Result<Agreement, Error> {
     let policy = (*now.policy).clone();
     let fingerprints: Vec<String> = then.models.fingerprints().iter().map(ToString::to_string).collect();
-    let known = confidence::knows(then.models.arms().map(|(_, i)| &*i.name));
+    let known = confidence::knows(then.models.arms().map(|(_, i)| i));
     let (old, new) = (Arc::new(Views::new(View::clone(&now))), Arc::new(Views::new(then)));
     let of_now = decide(old, clock.clone(), recent, tick).await?;
     let of_then = decide(new, clock, recent, tick).await?;

@@ -2,9 +2,10 @@
 //!
 //! In: the rows and fused scores of one query, best first, and facts of the recall. Out: two calibrated probabilities.
 //! A fused score says nothing across queries; this reads margins, how unusual the best cosine is for the model, word coverage, agreement of
-//! the arms and likeness to talk. Fitted per model fingerprint (`weights/confidence.json` names the models it was fitted for); for any other
-//! model the decision says `uncalibrated`.
+//! the arms and likeness to talk. Fitted for the models that `weights/confidence.json` names, and believed for weights that are proven to be theirs
+//! (`embed::golden`); for any other model the decision says `uncalibrated`.
 
+use crate::embed::ModelInfo;
 use crate::route::features;
 use crate::route::fusion::shares;
 use crate::route::recall::Recall;
@@ -109,6 +110,11 @@ pub struct Calibration {
 }
 
 impl Calibration {
+    /// Whether it was fitted for a model: by its name, and by what its weights make of a few texts.
+    fn knows(&self, model: &ModelInfo) -> bool {
+        model.proven && self.models.iter().any(|m| **m == *model.name)
+    }
+
     fn parse(json: &str) -> Result<Self, String> {
         let mut c: Self = serde_json::from_str(json).map_err(|e| e.to_string())?;
         c.right = c.right.bound(NAMES)?;
@@ -128,7 +134,7 @@ pub fn shipped_point() -> OperatingPoint {
 /// its own accuracy test.
 pub fn covers(view: &View, recall: &Recall) -> bool {
     SHIPPED.as_ref().is_some_and(|c| {
-        let known = |a: &crate::view::Arm| c.models.iter().any(|m| **m == *a.model.name);
+        let known = |a: &crate::view::Arm| c.knows(&a.model);
         if recall.arms.is_empty() {
             // nothing was found: no model had a say, and none would have been unknown
             return !view.arms.is_empty() && view.arms.iter().all(known);
@@ -137,9 +143,9 @@ pub fn covers(view: &View, recall: &Recall) -> bool {
     })
 }
 
-/// Whether the shipped calibration was fitted for models with these names, all of them.
-pub fn knows<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
-    SHIPPED.as_ref().is_some_and(|c| names.all(|n| c.models.iter().any(|m| m == n)))
+/// Whether the shipped calibration was fitted for these models, all of them.
+pub fn knows<'m>(mut models: impl Iterator<Item = &'m ModelInfo>) -> bool {
+    SHIPPED.as_ref().is_some_and(|c| models.all(|m| c.knows(m)))
 }
 
 /// Probabilities for one query.

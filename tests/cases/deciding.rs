@@ -1,10 +1,15 @@
 //! What is decided, and from what: thresholds and their models, ranks that are no confidence, evidence that is missing.
 
 use crate::harness::*;
+use agent_reach::embed::Embed;
 use agent_reach::embed::catalog::Catalog;
+use agent_reach::embed::models::Models;
+use agent_reach::embed::testing::Fake;
+use agent_reach::embed::worker::WorkerConfig;
 use agent_reach::types::policy::{OperatingPoint, Policy};
 use agent_reach::types::request::ResolveRequest;
-use agent_reach::types::{Candidate, DecisionKind, Principal};
+use agent_reach::types::{Candidate, DecisionKind, Lang, Principal};
+use std::sync::Arc;
 
 fn evidence(candidate: &Candidate, name: &str) -> f32 {
     candidate.evidence.iter().find(|t| t.name == name).map_or(f32::NAN, |t| t.value)
@@ -24,6 +29,24 @@ async fn thresholds_of_other_models_are_not_trusted() {
         // a name needs no threshold
         let d = w.ask("refund_create").await.decision;
         assert!(d.kind == DecisionKind::Auto && d.warnings.iter().all(|n| n.code != "uncalibrated"), "{:?}", d.warnings);
+    }
+}
+
+/// T1, T3: a name is not enough: weights that are not proven to be those of the name are read without thresholds.
+#[tokio::test]
+async fn a_name_does_not_bring_its_thresholds() {
+    for proven in [false, true] {
+        let names = [("bge-small-zh-v1.5", Lang::Zh, 512), ("bge-small-en-v1.5", Lang::En, 384)];
+        let fakes: Vec<_> = names
+            .map(|(name, lang, dim)| Fake::new(name, lang, dim))
+            .map(|fake| Arc::new(if proven { fake.proven() } else { fake }))
+            .into();
+        let arms = fakes.iter().map(|f| f.clone() as Arc<dyn Embed>).collect();
+        let models = Models::from_arms(arms, &WorkerConfig { threads: 1, ..WorkerConfig::default() }, 1 << 20).unwrap();
+        let w = build(tempfile::tempdir().unwrap(), Policy::default(), Arc::new(models), fakes).await;
+        w.register(agent("orders", "desk", &[("refund_create", "give the money of an order back to the customer")])).await;
+        let d = w.ask("the customer wants the money of the order back").await.decision;
+        assert_eq!((d.calibrated, d.warnings.iter().any(|n| n.code == "uncalibrated")), (proven, !proven), "{d:#?}");
     }
 }
 

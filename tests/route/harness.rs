@@ -68,7 +68,8 @@ pub async fn world_of_parts(stack: StackConfig) -> World {
     build_of(tempfile::tempdir().unwrap(), Policy::default(), models, fakes, stack).await
 }
 
-async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, fakes: Vec<Arc<Fake>>) -> World {
+/// A world with these models.
+pub async fn build(folder: tempfile::TempDir, policy: Policy, models: Arc<Models>, fakes: Vec<Arc<Fake>>) -> World {
     build_of(folder, policy, models, fakes, StackConfig::default()).await
 }
 

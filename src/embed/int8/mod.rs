@@ -81,6 +81,12 @@ impl Int8 {
         Ok(Self { info: bundle.info("int8"), tokeniser: bundle.tokeniser, net, kernel: Kernel::best(), spare: Mutex::default() })
     }
 
+    /// Proves the weights by a few texts.
+    pub fn prove(mut self) -> Self {
+        self.info.proven = crate::embed::golden::proves(&self);
+        self
+    }
+
     /// The same model on another kernel, for comparisons.
     pub fn with_kernel(mut self, kernel: Kernel) -> Self {
         self.kernel = kernel;

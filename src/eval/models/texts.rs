@@ -40,6 +40,7 @@ pub async fn needed(task: &Task, folder: &Path) -> Result<Vec<String>, Error> {
         max_tokens: usize::MAX,
         precision: "none",
         fingerprint: "texts/none/0".into(),
+        proven: false,
     };
     let recorder = Arc::new(Recorder { info, seen: Mutex::default() });
     let models = Models::from_arms(vec![recorder.clone()], &WorkerConfig { threads: 1, ..WorkerConfig::default() }, 1 << 20)?;
