@@ -4,7 +4,8 @@
 
 use crate::api::pb;
 use crate::cli::backend::Backend;
-use crate::cli::resolve::{attributes, read_json, read_text};
+use crate::cli::resolve::{read_json, read_text};
+use crate::cli::routing::Routing;
 use crate::cli::{App, Common, Exit, Failure, Out, print, say};
 use crate::clock::{Clock, SystemClock};
 use crate::telemetry::log::escaped;
@@ -25,9 +26,6 @@ pub struct Invoke {
     /// Exact capability name or alias.
     #[arg(long, value_name = "NAME")]
     pub intent: Option<String>,
-    /// Agent that must take it.
-    #[arg(long, value_name = "NAMESPACE/AGENT_ID")]
-    pub target: Option<String>,
     /// The work as JSON, or @FILE, or - for standard input.
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub payload: Option<String>,
@@ -70,42 +68,9 @@ pub struct Invoke {
     /// Label; may be repeated. Messages are found by them.
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     pub tags: Vec<String>,
-    /// Region you are in.
-    #[arg(long)]
-    pub region: Option<String>,
-    /// Scope you hold; may be repeated. Narrows a token, never widens it.
-    #[arg(long = "scope", value_name = "SCOPE")]
-    pub scopes: Vec<String>,
-    /// Namespace to look in; may be repeated. Narrows a token, never widens it.
-    #[arg(long = "namespace", value_name = "NAMESPACE")]
-    pub namespaces: Vec<String>,
-    /// Attribute the agent must have; may be repeated.
-    #[arg(long = "attr", value_name = "NAME=VALUE")]
-    pub attributes: Vec<String>,
-    /// Agent that gets a bonus; may be repeated.
-    #[arg(long = "prefer", value_name = "NAMESPACE/AGENT_ID")]
-    pub preferred: Vec<String>,
-    /// Only the preferred agents.
-    #[arg(long, requires = "preferred")]
-    pub only: bool,
-    /// Agent that must not take it; may be repeated.
-    #[arg(long, value_name = "NAMESPACE/AGENT_ID")]
-    pub exclude: Vec<String>,
-    /// Highest cost of one call.
-    #[arg(long, value_name = "COST")]
-    pub max_cost: Option<f64>,
-    /// Ranking preset.
-    #[arg(long)]
-    pub preset: Option<String>,
-    /// No fallback agent.
-    #[arg(long)]
-    pub no_fallback: bool,
-    /// Caller's name, where no token says it.
-    #[arg(long, value_name = "NAME")]
-    pub caller: Option<String>,
-    /// Tenant's name, where no token says it.
-    #[arg(long, value_name = "NAME")]
-    pub tenant: Option<String>,
+    /// Who may take it, and how candidates are ranked.
+    #[command(flatten)]
+    pub routing: Routing,
 }
 
 /// What a wrapped command was told about the chain that it is part of.
@@ -153,13 +118,14 @@ impl Invoke {
             _ if self.callback.is_some() => "async",
             _ => "sync",
         };
+        let of = &self.routing;
         Ok(pb::SubmitRequest {
             message_id: self.message_id.clone(),
             parent_id: chain.parent_id,
             trace_id: chain.trace_id,
-            caller: self.caller.clone(),
-            tenant: self.tenant.clone(),
-            target: self.target.clone(),
+            caller: of.caller.clone(),
+            tenant: of.tenant.clone(),
+            target: of.target.clone(),
             intent: self.intent.clone(),
             query: self.query.as_deref().map(read_text).transpose()?,
             payload: self.payload.as_deref().map(|p| read_json(p, "--payload")).transpose()?,
@@ -174,17 +140,17 @@ impl Invoke {
             callback: self.callback.clone(),
             idempotency_key: self.key.clone(),
             biz_tags: labels(&self.tags, "--tag")?,
-            scopes: (!self.scopes.is_empty()).then(|| pb::ScopeList { items: self.scopes.clone() }),
-            namespaces: self.namespaces.clone(),
+            scopes: of.scope_list(),
+            namespaces: of.namespaces.clone(),
             depth: chain.depth,
-            region: self.region.clone(),
-            attributes: attributes(&self.attributes)?,
-            preferred: self.preferred.clone(),
-            only: self.only,
-            exclude: self.exclude.clone(),
-            max_cost: self.max_cost,
-            preset: self.preset.clone(),
-            fallback: self.no_fallback.then_some(false),
+            region: of.region.clone(),
+            attributes: of.attribute_object()?,
+            preferred: of.preferred.clone(),
+            only: of.only,
+            exclude: of.exclude.clone(),
+            max_cost: of.max_cost,
+            preset: of.preset.clone(),
+            fallback: of.fallback(),
             previous: None,
         })
     }

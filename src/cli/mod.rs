@@ -23,6 +23,7 @@ mod print;
 mod register;
 mod replay;
 mod resolve;
+mod routing;
 mod swap;
 mod token;
 mod top;
@@ -43,7 +44,7 @@ pub use up::{Serve, Up};
 
 use crate::api::service::Service;
 use crate::config::{Config, Override};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use clap::{Args, Parser, Subcommand};
 use futures::future::BoxFuture;
 use std::path::PathBuf;
@@ -211,7 +212,14 @@ pub fn main(app: &dyn App) -> ExitCode {
         Err(e) => {
             // help and version are asked for, the rest is a fault; a closed pipe changes neither
             drop(e.print());
-            return if e.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            if !e.use_stderr() {
+                return ExitCode::SUCCESS;
+            }
+            if std::env::args_os().any(|a| a == "--json") {
+                let error = Error::new(Code::InvalidArgument, e.to_string().trim_end().to_string());
+                drop(Out::standard().json(&serde_json::json!({"error": crate::api::convert::error(&error)})));
+            }
+            return ExitCode::from(2);
         }
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -70,27 +70,29 @@ impl Failure {
         Self::Words(text.into())
     }
 
-    /// Says what failed and returns the exit code: 1 when the answer is only no, 2 for faults, 0 when the reader left.
+    /// Says what failed and returns the exit code: 1 when the answer is only no, 2 for faults, 0 when the reader left. With `json` the same is data
+    /// too: an object with an `error`, as the service itself answers.
     pub fn exit(self, out: &Out, json: bool) -> ExitCode {
-        match self {
-            Self::Io(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        let error = match self {
+            Self::Io(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Io(e) => {
                 say(&format!("error: the output can't be written: {e}"));
-                ExitCode::from(2)
+                return ExitCode::from(2);
             }
             Self::Words(words) => {
                 say(&format!("error: {}", words.lines().map(escaped).collect::<Vec<_>>().join("\n")));
-                ExitCode::from(2)
+                pb::Error { code: Code::FailedPrecondition.as_str().into(), message: words, ..pb::Error::default() }
             }
             Self::Service(e) => {
                 say(&print::refusal(&e));
-                let negative = [Code::NotFound, Code::NoMatchedAgent].iter().any(|code| code.as_str() == e.code);
-                if json {
-                    // the exit code says what matters, should this not be written
-                    drop(out.json(&serde_json::json!({"error": e})));
-                }
-                ExitCode::from(if negative { 1 } else { 2 })
+                e
             }
+        };
+        let negative = [Code::NotFound, Code::NoMatchedAgent].iter().any(|code| code.as_str() == error.code);
+        if json {
+            // the exit code says what matters, should this not be written
+            drop(out.json(&serde_json::json!({"error": error})));
         }
+        ExitCode::from(if negative { 1 } else { 2 })
     }
 }

@@ -2,18 +2,18 @@
 
 use crate::api::pb;
 use crate::cli::backend::Backend;
+use crate::cli::routing::Routing;
 use crate::cli::{App, Common, Exit, Failure, Out, print};
 use crate::types::span;
 use clap::Args;
-use serde_json::{Map, Value};
 use std::io::Read;
 use std::path::Path;
 
 /// Asks who can do something.
 #[derive(Args, Debug, Default)]
 pub struct Resolve {
-    /// What you want done, in words; `-` reads it from standard input. May be left out with --capability.
-    #[arg(required_unless_present = "capability")]
+    /// What you want done, in words; `-` reads it from standard input. May be left out with --capability or --target.
+    #[arg(required_unless_present_any = ["capability", "target"])]
     pub query: Option<String>,
     /// Shows the terms of every score, the evidence, and what was dropped.
     #[arg(long)]
@@ -24,42 +24,9 @@ pub struct Resolve {
     /// Payload as JSON, or @FILE: it must fit the capability's input schema.
     #[arg(long, value_name = "JSON|@FILE")]
     pub payload: Option<String>,
-    /// Region you are in, such as cn-east.
-    #[arg(long)]
-    pub region: Option<String>,
-    /// Scope you hold; may be repeated. Narrows a token, never widens it.
-    #[arg(long = "scope", value_name = "SCOPE")]
-    pub scopes: Vec<String>,
-    /// Namespace to look in; may be repeated. Narrows a token, never widens it.
-    #[arg(long = "namespace", value_name = "NAMESPACE")]
-    pub namespaces: Vec<String>,
-    /// Attribute the agent must have; may be repeated.
-    #[arg(long = "attr", value_name = "NAME=VALUE")]
-    pub attributes: Vec<String>,
-    /// Agent that must take it.
-    #[arg(long, value_name = "NAMESPACE/AGENT_ID")]
-    pub target: Option<String>,
-    /// Agent that gets a bonus; may be repeated.
-    #[arg(long = "prefer", value_name = "NAMESPACE/AGENT_ID")]
-    pub preferred: Vec<String>,
-    /// Only the preferred agents.
-    #[arg(long, requires = "preferred")]
-    pub only: bool,
-    /// Agent that must not take it; may be repeated.
-    #[arg(long, value_name = "NAMESPACE/AGENT_ID")]
-    pub exclude: Vec<String>,
-    /// Highest cost of one call.
-    #[arg(long, value_name = "COST")]
-    pub max_cost: Option<f64>,
     /// How long you are willing to wait, such as 500ms.
     #[arg(long, value_name = "DURATION", value_parser = span::parse)]
     pub deadline: Option<std::time::Duration>,
-    /// Ranking preset: balanced, gateway, reachability, quality.
-    #[arg(long)]
-    pub preset: Option<String>,
-    /// No fallback agent.
-    #[arg(long)]
-    pub no_fallback: bool,
     /// Hops so far, 0 to 8.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub depth: u32,
@@ -75,12 +42,9 @@ pub struct Resolve {
     /// Seed of the dice, for an answer that can be repeated.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Caller's name, where no token says it.
-    #[arg(long, value_name = "NAME")]
-    pub caller: Option<String>,
-    /// Tenant's name, where no token says it.
-    #[arg(long, value_name = "NAME")]
-    pub tenant: Option<String>,
+    /// Who may take it, and how candidates are ranked.
+    #[command(flatten)]
+    pub routing: Routing,
 }
 
 impl Resolve {
@@ -88,24 +52,25 @@ impl Resolve {
     pub fn request(&self) -> Result<pb::ResolveRequest, Failure> {
         let query = self.query.as_deref().map(read_text).transpose()?.unwrap_or_default();
         let payload = self.payload.as_deref().map(|p| read_json(p, "--payload")).transpose()?;
+        let of = &self.routing;
         Ok(pb::ResolveRequest {
             query,
             capability: self.capability.clone(),
             payload,
-            caller: self.caller.clone(),
-            tenant: self.tenant.clone(),
-            namespaces: self.namespaces.clone(),
-            scopes: Some(pb::ScopeList { items: self.scopes.clone() }).filter(|s| !s.items.is_empty()),
-            region: self.region.clone(),
-            attributes: attributes(&self.attributes)?,
-            target: self.target.clone(),
-            preferred: self.preferred.clone(),
-            only: self.only,
-            exclude: self.exclude.clone(),
-            max_cost: self.max_cost,
+            caller: of.caller.clone(),
+            tenant: of.tenant.clone(),
+            namespaces: of.namespaces.clone(),
+            scopes: of.scope_list(),
+            region: of.region.clone(),
+            attributes: of.attribute_object()?,
+            target: of.target.clone(),
+            preferred: of.preferred.clone(),
+            only: of.only,
+            exclude: of.exclude.clone(),
+            max_cost: of.max_cost,
             deadline_ms: self.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
-            preset: self.preset.clone(),
-            fallback: self.no_fallback.then_some(false),
+            preset: of.preset.clone(),
+            fallback: of.fallback(),
             depth: self.depth,
             previous: self.previous.clone(),
             k: self.k,
@@ -147,20 +112,8 @@ pub fn read_json(text: &str, flag: &str) -> Result<String, Failure> {
     Ok(json)
 }
 
-/// `NAME=VALUE`s as a JSON object; a value that is JSON is taken as such, all else is text.
-pub fn attributes(pairs: &[String]) -> Result<Option<String>, Failure> {
-    let mut map = Map::new();
-    for pair in pairs {
-        let (name, value) = pair.split_once('=').ok_or_else(|| Failure::words(format!("--attr {pair}: write NAME=VALUE")))?;
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_string()));
-        map.insert(name.to_string(), value);
-    }
-    Ok(Some(map).filter(|m| !m.is_empty()).map(|m| Value::Object(m).to_string()))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
 
@@ -186,6 +139,8 @@ mod tests {
     fn a_query_or_a_name_is_needed() {
         assert!(Cli::try_parse_from(["reach", "resolve"]).is_err());
         assert!(Cli::try_parse_from(["reach", "resolve", "--capability", "x"]).is_ok());
-        assert!(attributes(&["x".into()]).is_err());
+        assert!(Cli::try_parse_from(["reach", "resolve", "--target", "n/a"]).is_ok(), "an agent by its name, whatever it does");
+        let Command::Resolve(odd) = Cli::parse_from(["reach", "resolve", "q", "--attr", "x"]).command else { panic!("not resolve") };
+        assert!(odd.request().is_err());
     }
 }

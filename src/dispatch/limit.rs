@@ -5,6 +5,7 @@
 //! Invariants: in flight is never negative and never above the limit when it takes; a bucket never holds more than its burst; time that goes
 //! backwards gives nothing and takes nothing. Cost: O(1). Not here: who is next (`priority`), whether the agent works (`breaker`).
 
+use crate::types::bucket::Bucket;
 use crate::types::manifest::RateLimit;
 
 /// First share of a slow start.
@@ -82,45 +83,28 @@ impl Concurrency {
 
 /// Calls a second to one capability of one agent.
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    per_second: f64,
-    burst: f64,
-    tokens: f64,
-    at_ms: i64,
-}
+pub struct Paced(Bucket);
 
-impl Bucket {
+impl Paced {
     /// A full bucket.
     pub fn new(limit: &RateLimit, now_ms: i64) -> Self {
-        let burst = f64::from(limit.burst.max(1));
-        Self { per_second: limit.per_second.max(0.001), burst, tokens: burst, at_ms: now_ms }
+        Self(Bucket::full(limit.per_second, f64::from(limit.burst), now_ms))
     }
 
     /// Whether a call may go. `backlog` is the agent's own queue as a share of its places, 0..=1.
     pub fn ready(&mut self, now_ms: i64, backlog: f64) -> bool {
-        self.refill(now_ms, backlog);
-        self.tokens >= 1.0
+        self.0.refill(now_ms, (1.0 - backlog.clamp(0.0, 1.0)).max(0.1));
+        self.0.has()
     }
 
     /// Takes a token if there is one.
     pub fn take(&mut self, now_ms: i64, backlog: f64) -> bool {
-        let ok = self.ready(now_ms, backlog);
-        if ok {
-            self.tokens -= 1.0;
-        }
-        ok
+        self.ready(now_ms, backlog) && self.0.take()
     }
 
     /// Milliseconds until the next token at the full rate; 0 when there is one.
     pub fn wait_ms(&self) -> i64 {
-        if self.tokens >= 1.0 { 0 } else { ((1.0 - self.tokens) / self.per_second * 1_000.0).ceil() as i64 }
-    }
-
-    fn refill(&mut self, now_ms: i64, backlog: f64) {
-        let passed = now_ms.saturating_sub(self.at_ms).max(0) as f64 / 1_000.0;
-        let pace = (1.0 - backlog.clamp(0.0, 1.0)).max(0.1);
-        self.tokens = (self.tokens + passed * self.per_second * pace).min(self.burst);
-        self.at_ms = now_ms;
+        self.0.wait_ms()
     }
 }
 
@@ -158,7 +142,7 @@ mod tests {
     fn a_backlog_slows_the_bucket_down() {
         let limit = RateLimit { per_second: 10.0, burst: 10 };
         let count = |backlog: f64| {
-            let mut b = Bucket::new(&limit, 0);
+            let mut b = Paced::new(&limit, 0);
             (0..10_000).filter(|ms| b.take(*ms, backlog)).count()
         };
         assert!((108..=110).contains(&count(0.0)), "{}", count(0.0));
@@ -169,7 +153,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_bucket_keeps_its_rate(pauses in proptest::collection::vec(-500i64..2_000, 1..200), rate in 1u32..50, burst in 1u32..20) {
-            let mut b = Bucket::new(&RateLimit { per_second: f64::from(rate), burst }, 0);
+            let mut b = Paced::new(&RateLimit { per_second: f64::from(rate), burst }, 0);
             let (mut now, mut forward, mut taken) = (0i64, 0i64, 0u32);
             for p in pauses {
                 now += p;

@@ -182,8 +182,8 @@ impl Target {
     }
 
     /// A bucket of its capability.
-    pub fn bucket(&self, now_ms: i64) -> Option<limit::Bucket> {
-        self.rate_limit.as_ref().map(|r| limit::Bucket::new(r, now_ms))
+    pub fn bucket(&self, now_ms: i64) -> Option<limit::Paced> {
+        self.rate_limit.as_ref().map(|r| limit::Paced::new(r, now_ms))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::error::{Code, Error};
 use crate::types::Fault;
+use crate::types::bucket::Bucket;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,17 +24,10 @@ pub struct Quota {
     pub per_minute: usize,
 }
 
-/// An allowance: `left` registrations at `at_ms`.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    left: f64,
-    at_ms: i64,
-}
-
 /// The pace of each owner.
 #[derive(Debug, Default)]
 pub struct Pace {
-    owners: Mutex<HashMap<Arc<str>, Allowance>>,
+    owners: Mutex<HashMap<Arc<str>, Bucket>>,
 }
 
 impl Quota {
@@ -61,27 +55,22 @@ impl Pace {
             return Ok(());
         }
         let full = quota.per_minute as f64;
-        let per_ms = full / 60_000.0;
         let mut owners = self.owners.lock();
         if owners.len() >= OWNERS && !owners.contains_key(owner) {
             // whoever has been quiet for a minute has a full allowance anyway
-            owners.retain(|_, a| now_ms.saturating_sub(a.at_ms) < 60_000);
+            owners.retain(|_, a| now_ms.saturating_sub(a.at_ms()) < 60_000);
             if owners.len() >= OWNERS {
                 owners.clear();
             }
         }
-        let known = owners.entry(owner.into()).or_insert(Allowance { left: full, at_ms: now_ms });
-        // a clock that was set back gives nothing and takes nothing
-        let passed = now_ms.saturating_sub(known.at_ms).max(0) as f64;
-        known.left = (known.left + passed * per_ms).min(full);
-        known.at_ms = now_ms;
-        if known.left >= 1.0 {
-            known.left -= 1.0;
+        let allowance = owners.entry(owner.into()).or_insert_with(|| Bucket::full(full / 60.0, full, now_ms));
+        allowance.refill(now_ms, 1.0);
+        if allowance.take() {
             return Ok(());
         }
-        let wait = ((1.0 - known.left) / per_ms).ceil().max(1.0);
+        let wait = Duration::from_millis(u64::try_from(allowance.wait_ms()).unwrap_or(0));
         let message = format!("{owner} registers more than {} times a minute (registry.registrations_per_minute)", quota.per_minute);
-        Err(Error::overloaded(message, Duration::from_millis(wait as u64)))
+        Err(Error::overloaded(message, wait))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Not here: anything that reads a clock, a file, a socket or a model.
 
 pub mod address;
+pub mod bucket;
 pub mod decision;
 pub mod document;
 pub mod envelope;

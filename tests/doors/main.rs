@@ -4,6 +4,7 @@
 
 mod agree;
 mod bad_input;
+mod cli;
 mod fakes;
 mod limits;
 mod messages;

@@ -6,7 +6,7 @@
 use crate::dispatch::backpressure::Room;
 use crate::dispatch::breaker::{Breaker, BreakerConfig, BreakerState};
 use crate::dispatch::budget::RetryBudget;
-use crate::dispatch::limit::{Bucket, Concurrency};
+use crate::dispatch::limit::{Concurrency, Paced};
 use crate::dispatch::pace::Pace;
 use crate::dispatch::port::{Reach, Target};
 use crate::dispatch::priority::{ClassQueue, QueueClass};
@@ -23,7 +23,7 @@ pub(super) struct Lane {
     pub calls: Concurrency,
     pub breaker: Breaker,
     pub budget: RetryBudget,
-    pub buckets: HashMap<Arc<str>, Bucket>,
+    pub buckets: HashMap<Arc<str>, Paced>,
     pub pace: Pace,
     pub places: u32,
     /// Messages that wait here for a further attempt, in the queue or in a pause.
