@@ -4,22 +4,22 @@ Usage: fit_confidence.py OUT.json DUMP.jsonl … [--fusion src/route/weights/fus
 With --fusion the list is ordered anew by those weights, so that one dump serves both fits.
 Two logistic heads over the features of the whole list: the best candidate is right (out of scope = wrong), and anybody can do it (in scope and out of
 scope weighed alike: a prior of one half). Every situation counts the same. It prints calibration error, AUROC and what the operating point gives on each situation with its family left out.
-The operating point is chosen on the left-out probabilities: `auto` where every situation keeps the stated precision, `suggest` where in-scope requests
-answered `none` stay under the stated share. Needs numpy and scipy. Use train and dev queries only.
+The operating point: `auto` where every situation keeps the stated precision on the left-out probabilities, `suggest` where in-scope requests answered
+`none` stay under the stated share. Needs numpy and scipy. Use train and dev queries only.
 """
-import argparse, json, os
+import argparse, json, os, re
 import numpy as np
 from scipy.optimize import minimize
 from fit_fusion import family
 
-AIM_PRECISION, AIM_NONE = 0.92, 0.03
-# what tells that nobody fits: the best of the fleet over what unrelated requests reach on the same fleet, and over talk. More features fit the
-# sets better and carry over worse: with them the share found on a family of sets left out of the fit falls.
-SCOPE = ["over_ceiling", "best_over_talk", "q_examples"]
+AIM_PRECISION, AIM_NONE = 0.92, 0.04
+# what tells that nobody fits: whether the best of the fleet is near enough at all (fit_reach.py). More features fit the sets better and carry over
+# worse: with them the share found on a family of sets left out of the fit falls.
+SCOPE = ["reach"]
 SURE = 0.65  # whoever is right with this probability is not answered with `none`; as in src/route/confidence.rs
 ENOUGH = 20  # out-of-scope requests a situation needs to say something about scope
 
-LEFT_OUT = {"fleet_z", "over_ceiling", "best_over_talk", "q_fleet", "q_examples", "q_schema", "q_words", "q_known"}  # the first can't be had for another order of the list; the others carry a set's make-up, not evidence
+LEFT_OUT = {"fleet_z", "over_ceiling", "best_over_talk", "over_talk_ceiling", "over_foreign_talk", "reach", "q_fleet", "q_examples", "q_schema", "q_words", "q_known"}  # the first can't be had for another order of the list; the others carry a set's make-up, not evidence
 
 
 def reorder(q, head, fusion):
@@ -52,6 +52,10 @@ def reorder(q, head, fusion):
     q["confidence"] = [out[n] for n in head["confidence"]]
 
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+REACH = [float(v) for v in re.search(r"REACH: \(f32, f32\) = \((.*)\);", open(os.path.join(ROOT, "src/route/confidence.rs"), encoding="utf-8").read())[1].split(",")]
+
+
 def read(path, fusion=None):
     with open(path, encoding="utf-8") as f:
         head = json.loads(next(f))
@@ -65,6 +69,9 @@ def read(path, fusion=None):
                 continue
             if fusion:
                 reorder(q, head, fusion)
+            # by the distances that are in force, whichever were when the dump was made
+            near = [q["confidence"][head["confidence"].index(n)] for n in ("over_talk_ceiling", "over_foreign_talk")]
+            q["confidence"][head["confidence"].index("reach")] = min(n - r for n, r in zip(near, REACH))
             x.append([q["confidence"][i] for i in keep])
             s.append([q["confidence"][i] for i in reach])
             right.append(q["items"][0]["right"])
@@ -133,9 +140,12 @@ if __name__ == "__main__":
             best = t
             break
     auto = float(best or 0.9)
+    # of the probabilities that will be in force: how well they carry over is in the table, and a bound on a share needs no margin for a misfit
+    everything = [logistic(list(data.values()), t) for t in ("right", "scope")]
     suggest = 0.02
     for t in np.arange(0.02, 0.6, 0.01):
-        none = [(in_scope(*out_of[p])[d["scope"] > 0] < t).mean() for p, d in data.items() if (1 - d["scope"]).sum() >= ENOUGH]
+        given = [(probability(everything[0], d["x"]), probability(everything[1], d["s"]), d["scope"]) for d in data.values() if (1 - d["scope"]).sum() >= ENOUGH]
+        none = [(in_scope(r, s)[inside > 0] < t).mean() for r, s, inside in given]
         if max(none) > 0.05 or np.mean(none) > AIM_NONE:
             break
         suggest = float(t)
@@ -154,5 +164,6 @@ if __name__ == "__main__":
         model = {"kind": "linear", "mean": [round(float(v), 6) for v in mean], "scale": [round(float(v), 6) for v in sd], "weights": [round(float(v), 6) for v in w], "bias": round(float(b), 6)}
         return {"features": SCOPE if target == "scope" else names, "temperature": 1.0, "members": [{"weight": 1.0, "model": model}]}
 
-    point = {"auto": round(auto, 3), "auto_margin": 0.0, "suggest": round(suggest, 3), "floor": 0.01, "keep_under_floor": 2}
+    old = json.load(open(a.out))["point"].get("auto_learned", round(auto, 3)) if os.path.exists(a.out) else round(auto, 3)  # fit_learned.py finds it
+    point = {"auto": round(auto, 3), "auto_learned": old, "auto_margin": 0.0, "suggest": round(suggest, 3), "floor": 0.01, "keep_under_floor": 2}
     json.dump({"models": ["bge-small-zh-v1.5", "bge-small-en-v1.5"], "right": scorer("right"), "in_scope": scorer("scope"), "point": point}, open(a.out, "w"), indent=1)

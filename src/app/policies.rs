@@ -136,13 +136,15 @@ fn over(old: &PolicyChange, new: &PolicyChange) -> PolicyChange {
 pub fn check(change: &PolicyChange, configured: &Policy) -> Result<(), Error> {
     let mut faults = Vec::new();
     let mut point = |at: String, p: &OperatingPoint| {
-        for (name, value) in [("auto", p.auto), ("auto_margin", p.auto_margin), ("suggest", p.suggest), ("floor", p.floor)] {
+        for (name, value) in
+            [("auto", p.auto), ("auto_learned", p.auto_at(1.0)), ("auto_margin", p.auto_margin), ("suggest", p.suggest), ("floor", p.floor)]
+        {
             if !(0.0..=1.0).contains(&value) {
                 faults.push(Fault::new(format!("{at}/{name}"), "a number from 0 to 1", format!("it is {value}")));
             }
         }
-        if p.suggest > p.auto {
-            faults.push(Fault::new(format!("{at}/suggest"), "at most auto", "lower it, or raise auto"));
+        if p.suggest > p.auto.min(p.auto_at(1.0)) {
+            faults.push(Fault::new(format!("{at}/suggest"), "at most auto and auto_learned", "lower it, or raise those"));
         }
     };
     if let Some(p) = &change.point {

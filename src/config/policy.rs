@@ -94,15 +94,18 @@ fn preset(r: &mut Reader<'_>, base: &Preset) -> Preset {
 
 fn point(r: &mut Reader<'_>) -> Option<OperatingPoint> {
     let shipped = OperatingPoint::default();
+    let learned = r.names().iter().any(|n| n == "auto_learned");
+    let auto_learned = share(r, "auto_learned", shipped.auto);
     let point = OperatingPoint {
         auto: share(r, "auto", shipped.auto),
+        auto_learned: learned.then_some(auto_learned),
         auto_margin: share(r, "auto_margin", shipped.auto_margin),
         suggest: share(r, "suggest", shipped.suggest),
         floor: share(r, "floor", shipped.floor),
         keep_under_floor: r.int("keep_under_floor", shipped.keep_under_floor, 0..=10),
     };
-    if point.suggest > point.auto {
-        r.fault("suggest", "at most policy.point.auto", "lower it, or raise auto");
+    if point.suggest > point.auto.min(point.auto_at(1.0)) {
+        r.fault("suggest", "at most policy.point.auto and auto_learned", "lower it, or raise those");
     }
     (!r.names().is_empty()).then_some(point)
 }

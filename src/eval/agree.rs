@@ -132,7 +132,7 @@ fn by_shares(now: &[Entry], then: &[Entry], policy: &Policy) -> OperatingPoint {
     };
     let suggests = grid(0, 60).map(|s| OperatingPoint { suggest: s, auto: point.auto.max(s), ..point.clone() }).collect();
     point = nearest(suggests, DecisionKind::None, nones).unwrap_or(point);
-    let autos = grid(20, 99).map(|a| OperatingPoint { auto: a.max(point.suggest), ..point.clone() }).collect();
+    let autos = grid(20, 99).map(|a| OperatingPoint { auto: a.max(point.suggest), auto_learned: None, ..point.clone() }).collect();
     nearest(autos, DecisionKind::Auto, wanted(DecisionKind::Auto)).unwrap_or(point)
 }
 

@@ -158,6 +158,7 @@ fn threshold_coordinates(
     vec![
         one(grid(0.3, 0.99, 46), |p, v| {
             p.auto = v;
+            p.auto_learned = None;
             p.suggest = p.suggest.min(v);
         }),
         one(grid(0.02, 0.6, 29), |p, v| {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 /// A set of visibility classes. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Visible {
     /// Every class.
     All,

@@ -31,7 +31,8 @@ impl ArmWriter {
     /// An empty arm.
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
         let index = DenseIndex::with_anchors(model.dim, config, background.anchors());
-        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings: Ceilings::default() }
+        let ceilings = Ceilings::new(background.requests.len());
+        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings }
     }
 
     /// As it stands, for a View.
@@ -75,11 +76,11 @@ impl ArmWriter {
 
     /// Keeps the ceilings true: first without what goes, then with what comes.
     fn ceil(&mut self, removed: &[u32], added: &[DenseDoc], catalog: &Catalog) {
-        let requests = &self.background.requests;
+        let pool = &self.background.strangers;
         if !removed.is_empty() {
             let dense = self.index.snapshot();
             for slot in removed {
-                self.ceilings.remove(*slot, requests, |class| {
+                self.ceilings.remove(*slot, pool, |class| {
                     let kept = catalog.capabilities().filter(move |c| class.is_none_or(|class| c.class == class)).map(|c| c.slot);
                     kept.map(|slot| (slot, dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| v).collect()))
                 });
@@ -87,7 +88,7 @@ impl ArmWriter {
         }
         for doc in added {
             let texts: Vec<&[f32]> = doc.vectors.iter().filter(|(role, _)| role.is_scanned()).map(|(_, v)| &**v).collect();
-            self.ceilings.add(doc.class, doc.slot, requests, &texts);
+            self.ceilings.add(doc.class, doc.slot, pool, &texts);
         }
     }
 }

@@ -93,6 +93,9 @@ pub const NAMES: &[&str] = &[
     "fleet_z",
     "over_ceiling",
     "best_over_talk",
+    "over_talk_ceiling",
+    "over_foreign_talk",
+    "reach",
 ];
 
 /// Both heads, the models they were fitted for, and the operating point.
@@ -159,6 +162,16 @@ pub struct Confidence {
     pub features: Vec<f32>,
 }
 
+/// Where the best of a fleet must lie over what talk reaches on the same fleet, and over the likeness to talk that the fleet does not answer, both in
+/// model spreads. Chosen by `eval/fit/fit_reach.py` on dev splits.
+const REACH: (f32, f32) = (-0.70, -1.10);
+
+/// Whether anybody is near enough at all: the lesser of two distances, for a request is out of scope when *either* nothing of the fleet is near to it
+/// or talk is much nearer. A weighted sum can't say so: much of one would make up for none of the other.
+fn reach(over_talk_ceiling: f32, over_foreign_talk: f32) -> f32 {
+    (over_talk_ceiling - REACH.0).min(over_foreign_talk - REACH.1)
+}
+
 /// Features of the confidence. `order` = places of the rows, best first; `capability` tells rows of one capability apart from others, so that
 /// several agents offering the same thing are no doubt about which thing it is.
 pub fn features(
@@ -188,18 +201,16 @@ pub fn features(
     let best_arm =
         recall.arms.iter().position(|a| a.lead).or_else(|| recall.arms.iter().position(|a| !a.cross)).or(recall.arms.first().map(|_| 0));
     // the best of all candidates, in whatever order they stand
-    let (over_ceiling, best_over_talk) =
-        best_arm.and_then(|at| recall.arms.get(at).map(|used| (at, used))).map_or((0.0, 0.0), |(at, used)| {
-            let Some(arm) = view.arms.get(used.arm) else { return (0.0, 0.0) };
-            let best = recall.found.iter().filter_map(|f| f.dense.get(at).copied().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max);
-            if best == f32::MIN {
-                return (-8.0, -8.0);
-            }
-            (
-                ((best - used.ceiling) / arm.background.spread).clamp(-8.0, 8.0),
-                ((best - used.talk) / arm.background.spread).clamp(-8.0, 8.0),
-            )
-        });
+    let scope = best_arm.and_then(|at| recall.arms.get(at).map(|used| (at, used))).map_or([0.0; 5], |(at, used)| {
+        let Some(arm) = view.arms.get(used.arm) else { return [0.0; 5] };
+        let best = recall.found.iter().filter_map(|f| f.dense.get(at).copied().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max);
+        if best == f32::MIN {
+            return [-8.0; 5];
+        }
+        let over = |what: f32| ((best - what) / arm.background.spread).clamp(-8.0, 8.0);
+        let (talk_ceiling, foreign) = (over(used.talk_ceiling), over(used.foreign_talk));
+        [over(used.ceiling), over(used.talk), talk_ceiling, foreign, reach(talk_ceiling, foreign)]
+    });
     let best_arm = best_arm.and_then(|at| recall.arms.get(at));
     let (talk, fleet_z) = best_arm.and_then(|used| view.arms.get(used.arm).map(|arm| (used, arm))).map_or((0.0, 0.0), |(used, arm)| {
         let dense = order
@@ -210,13 +221,14 @@ pub fn features(
         let z = if used.fleet.1 > 1e-4 { (dense - used.fleet.0) / used.fleet.1 } else { 0.0 };
         (((dense - used.talk) / arm.background.spread).clamp(-8.0, 8.0), z.clamp(-4.0, 12.0))
     });
-    out.extend([scores[0].clamp(-30.0, 30.0), lead, share(0), share(1), share(2), entropy, talk, fleet_z, over_ceiling, best_over_talk]);
+    out.extend([scores[0].clamp(-30.0, 30.0), lead, share(0), share(1), share(2), entropy, talk, fleet_z]);
+    out.extend(scope);
     out
 }
 
 /// What counts where outcomes or examples speak: constant, logit of the best one's share after learning, and the two logits without learning.
 /// Fitted by `eval/fit/fit_learned.py` on dev splits after up to 10 and 50 outcomes of train splits, and with examples.
-const LEARNED: [f32; 4] = [0.711, 1.181, 0.224, 0.134];
+const LEARNED: [f32; 4] = [0.534, 1.467, 0.052, 0.367];
 
 /// Probabilities where learning had a say. `evidence` of the best candidate, 0..1, is how far its share after learning is believed; `nobody` =
 /// probability that nobody can do it, by reports.

@@ -230,6 +230,7 @@ fn judge(
         ));
         return (DecisionKind::None, confidence);
     }
+    let auto = point.auto_at(facts.proven);
     let blocker = if *under {
         Some(Note::new("under_floor", format!("similarity {:.2} is under the floor of {:.2}", first.item.similarity, point.floor)))
     } else if first.item.cross_language {
@@ -238,8 +239,8 @@ fn judge(
         Some(Note::new("several_requests", "the request seems to ask for several things"))
     } else if facts.thin {
         Some(Note::new("too_short", "the request is one word that is nobody's name: it could mean several things"))
-    } else if confidence < point.auto {
-        Some(Note::new("unsure", format!("confidence {confidence:.2} is below {:.2}", point.auto)))
+    } else if confidence < auto {
+        Some(Note::new("unsure", format!("confidence {confidence:.2} is below {auto:.2}")))
     } else if margin < point.auto_margin {
         Some(Note::new("close_call", format!("the lead of {margin:.2} over the next capability is below {:.2}", point.auto_margin)))
     } else {
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_threshold_of_zero_is_a_threshold() {
-        let point = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
+        let point = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
         let policy = Policy { point: Some(point), ..Default::default() };
         assert_eq!(decide_with(vec![item("a", "x", 0.3)], 0.0, 0.0, &policy).kind, DecisionKind::Auto);
     }
@@ -312,9 +313,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_learned_here_is_trusted_sooner() {
+        let point = OperatingPoint { auto: 0.9, auto_learned: Some(0.7), ..OperatingPoint::default() };
+        let policy = Policy { point: Some(point), ..Policy::default() };
+        let kind = |proven: f32| {
+            let facts = QueryFacts { confidence: 0.8, in_scope: 0.95, calibrated: true, used: true, proven, ..Default::default() };
+            let list = Shortlist { items: vec![item("a", "x", 0.8)], facts, ..Default::default() };
+            pick(&list, &policy, &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 }).kind
+        };
+        assert_eq!([0.0, 0.3, 0.6, 0.9].map(kind), [DecisionKind::Suggest, DecisionKind::Suggest, DecisionKind::Auto, DecisionKind::Auto]);
+    }
+
+    #[test]
     fn thresholds_of_other_models_do_not_hold() {
         // PEERS T1: a threshold set that names other models than those in use
-        let lax = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
+        let lax = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
         let policy = Policy { point: Some(lax), fitted_for: vec!["old".into()], ..Policy::default() };
         let mut list = Shortlist { items: vec![item("a", "x", 0.3)], ..Default::default() };
         list.facts = QueryFacts { confidence: 0.3, in_scope: 0.9, calibrated: false, ..Default::default() };

@@ -48,6 +48,8 @@ struct Scored {
     /// Places in `recall.found`, best fused first.
     order: Vec<usize>,
     confidence: Confidence,
+    /// How much outcomes say about the best candidate, 0..=1.
+    proven: f32,
 }
 
 /// What tells capabilities apart: agents that offer the same one count once.
@@ -89,6 +91,7 @@ fn score(
         *score += change;
     }
     let mut habits = vec![0.0f32; fused.len()];
+    let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
     if !view.history.is_empty() {
         for ((found, score), own) in recall.found.iter().zip(&mut fused).zip(&mut habits) {
             *own = view.cap(found.slot).map_or(0.0, |cap| habit(shared(view, query, cap), recall.words));
@@ -97,11 +100,11 @@ fn score(
     }
     let mut order: Vec<usize> = (0..fused.len()).collect();
     order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
-    let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
     let plain = confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability), recall.fleet < recall::SMALL_FLEET);
     let evidence = order.first().and_then(|i| said.evidence.get(*i)).copied().unwrap_or(0.0);
+    let proven = order.first().and_then(|i| said.proven.get(*i)).copied().unwrap_or(0.0);
     let confidence = confidence::with_learned(plain, evidence, said.nobody);
-    Scored { recall, rows, fused, learned: said.changes, habits, order, confidence }
+    Scored { recall, rows, fused, learned: said.changes, habits, order, confidence, proven }
 }
 
 /// A text as the heads of its language's models read it.
@@ -131,7 +134,7 @@ fn learned(view: &View, reading: Option<&PartReading<'_>>, recall: &Recall, fuse
     }
     let said = reading.say(&classes, &fusion::shares(&best));
     let each = |values: &[f32]| entry.iter().map(|at| values.get(*at).copied().unwrap_or(0.0)).collect();
-    Said { changes: each(&said.changes), evidence: each(&said.evidence), nobody: said.nobody }
+    Said { changes: each(&said.changes), evidence: each(&said.evidence), proven: each(&said.proven), nobody: said.nobody }
 }
 
 /// How much nearer a capability is to what is not wanted than to what is, as a loss of its fused score.
@@ -214,6 +217,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         features: main.confidence.features.clone(),
         confidence: main.confidence.right,
         in_scope: main.confidence.in_scope,
+        proven: main.proven,
         negated: unwanted.is_some(),
         clauses: 1,
         exact,
@@ -376,6 +380,7 @@ fn force(view: &View, query: &Query, visible: &Visible, gate: &mut Gate<'_>, mai
             habits: Vec::new(),
             order: Vec::new(),
             confidence: main.confidence.clone(),
+            proven: 0.0,
         };
         scored.recall.found.push(recall::Found {
             slot: cap.slot,

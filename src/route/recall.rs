@@ -79,8 +79,12 @@ pub struct ArmUsed {
     pub talk: f32,
     /// Mean and standard deviation over the visible fleet.
     pub fleet: (f32, f32),
+    /// Best cosine to a line of that talk which the visible fleet does not answer itself.
+    pub foreign_talk: f32,
     /// What unrelated requests reach on the visible fleet at best, on average.
     pub ceiling: f32,
+    /// What that talk reaches on the visible fleet at best, on average.
+    pub talk_ceiling: f32,
 }
 
 impl Recall {
@@ -200,7 +204,19 @@ impl Centred {
     }
 }
 
-fn pool_stats(arm: &Arm, vector: &[f32]) -> ((f32, f32, f32), f32) {
+/// What a query is to the model's pools.
+struct Pools {
+    /// Mean and standard deviation of the cosines to the descriptions, and the best of them.
+    descriptions: (f32, f32, f32),
+    /// Best cosine to talk.
+    talk: f32,
+    /// The same to talk that the visible fleet does not answer.
+    foreign_talk: f32,
+    /// What requests and talk reach on the visible fleet.
+    ceilings: (f32, f32),
+}
+
+fn pools(arm: &Arm, vector: &[f32], visible: &Visible, fleet: (u64, f32)) -> Pools {
     let pool = &arm.background.descriptions;
     let (mut sum, mut squares, mut best) = (0.0f32, 0.0f32, -1.0f32);
     for text in pool {
@@ -211,8 +227,23 @@ fn pool_stats(arm: &Arm, vector: &[f32]) -> ((f32, f32, f32), f32) {
     }
     let n = pool.len().max(1) as f32;
     let mean = sum / n;
-    let talk = arm.background.talk.iter().map(|t| dot_f32(vector, t)).fold(-1.0, f32::max);
-    ((mean, (squares / n - mean * mean).max(0.0).sqrt().max(1e-3), best), talk)
+    let descriptions = (mean, (squares / n - mean * mean).max(0.0).sqrt().max(1e-3), best);
+    let reach = arm.ceilings.reach(visible);
+    let mut ceilings = reach.as_ref().map_or((fleet.1, fleet.1), |r| (r.requests, r.talk));
+    // by what the fleet reaches itself, whatever its size
+    let own = ceilings.0;
+    if fleet.0 < SMALL_FLEET {
+        ceilings = (ceilings.0.max(arm.background.generic), ceilings.1.max(arm.background.generic_talk));
+    }
+    let (mut talk, mut foreign_talk) = (-1.0f32, -1.0f32);
+    for (i, line) in arm.background.talk.iter().enumerate() {
+        let cosine = dot_f32(vector, line);
+        talk = talk.max(cosine);
+        if reach.as_ref().and_then(|r| r.lines.get(i)).is_none_or(|reached| *reached < own) {
+            foreign_talk = foreign_talk.max(cosine);
+        }
+    }
+    Pools { descriptions, talk, foreign_talk, ceilings }
 }
 
 /// Slots that were asked for by name: as the capability of the query, or distinctively inside its text.
@@ -288,12 +319,18 @@ pub fn recall(
                 continue;
             }
             out.fleet = out.fleet.max(hits.background.count);
-            let (pool, talk) = pool_stats(arm, &vector.vector);
-            let mut ceiling = arm.ceilings.mean(visible).unwrap_or(hits.background.mean);
-            if hits.background.count < SMALL_FLEET {
-                ceiling = ceiling.max(arm.background.generic);
-            }
-            out.arms.push(ArmUsed { arm: i, cross, lead: false, pool, talk, fleet: (hits.background.mean, hits.background.std), ceiling });
+            let pools = pools(arm, &vector.vector, visible, (hits.background.count, hits.background.mean));
+            out.arms.push(ArmUsed {
+                arm: i,
+                cross,
+                lead: false,
+                pool: pools.descriptions,
+                talk: pools.talk,
+                foreign_talk: pools.foreign_talk,
+                fleet: (hits.background.mean, hits.background.std),
+                ceiling: pools.ceilings.0,
+                talk_ceiling: pools.ceilings.1,
+            });
             used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {
                 add(*slot, &mut slots);

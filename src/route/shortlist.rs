@@ -112,6 +112,9 @@ pub struct QueryFacts {
     /// Whether a name in the text is used rather than talked about.
     #[serde(default)]
     pub used: bool,
+    /// How much outcomes say about the best candidate, 0..=1: n / (n + 2) for n of them.
+    #[serde(default)]
+    pub proven: f32,
     /// Whether the confidence comes from a calibration fitted for the models in use.
     pub calibrated: bool,
 }

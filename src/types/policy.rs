@@ -100,6 +100,10 @@ impl Default for Bonus {
 pub struct OperatingPoint {
     /// Confidence from which the first candidate is delivered without asking.
     pub auto: f32,
+    /// The same where eight outcomes and more stand behind the first candidate: a confidence that rests on what this very fleet was asked can be
+    /// trusted sooner. As `auto` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_learned: Option<f32>,
     /// Smallest lead over the next different capability for `auto`.
     pub auto_margin: f32,
     /// Probability that a right one is among the candidates, from which they are suggested.
@@ -112,7 +116,17 @@ pub struct OperatingPoint {
 
 impl Default for OperatingPoint {
     fn default() -> Self {
-        Self { auto: 0.8, auto_margin: 0.1, suggest: 0.25, floor: 0.02, keep_under_floor: 2 }
+        Self { auto: 0.8, auto_learned: None, auto_margin: 0.1, suggest: 0.25, floor: 0.02, keep_under_floor: 2 }
+    }
+}
+
+/// What outcomes must say for `auto_learned` to hold in full: eight of them, n / (n + 2).
+const PROVEN: f32 = 0.8;
+
+impl OperatingPoint {
+    /// Confidence from which `auto` begins where outcomes say so much (0..=1) about the first candidate; from eight outcomes on it is `auto_learned`.
+    pub fn auto_at(&self, proven: f32) -> f32 {
+        self.auto + (self.auto_learned.unwrap_or(self.auto) - self.auto) * (proven / PROVEN).clamp(0.0, 1.0)
     }
 }
 

@@ -8,7 +8,7 @@ mod ceiling;
 mod cell;
 mod pools;
 
-pub use ceiling::Ceilings;
+pub use ceiling::{Ceilings, Reach};
 pub use cell::Views;
 pub use pools::{Background, POOLS, Pool, background};
 

@@ -99,6 +99,7 @@ pub fn thresholds(current: &Policy) -> Vec<Setting> {
             f64::from(auto),
             with_point(current, |p| {
                 p.auto = auto;
+                p.auto_learned = None;
                 p.suggest = p.suggest.min(auto);
             }),
         ));
@@ -132,6 +133,7 @@ pub fn thresholds(current: &Policy) -> Vec<Setting> {
                 f64::from(auto),
                 with_point(current, |p| {
                     p.auto = auto;
+                    p.auto_learned = None;
                     p.suggest = suggest;
                 }),
             ));

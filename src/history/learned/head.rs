@@ -66,6 +66,8 @@ pub struct Head {
     centre: Vec<f32>,
     /// Labelled texts a class after doubts: what its examples and outcomes count.
     counts: Vec<f32>,
+    /// Of them, outcomes.
+    outcomes: Vec<f32>,
     /// How many labels were contradicted.
     pub doubted: usize,
 }
@@ -86,16 +88,24 @@ impl Head {
         let doubted = doubt(texts, &rows, width, &class, &mut weight, classes, pause);
         let data = Data { rows: &rows, width, class: &class, weight: &weight, classes };
         let weights = data.fit(&Fit { l2: L2, steps: STEPS, pause });
-        let mut counts = vec![0.0; classes];
+        let (mut counts, mut outcomes) = (vec![0.0; classes], vec![0.0; classes]);
         for (text, weight) in texts.iter().zip(&weight).filter(|(t, _)| t.kind != Kind::Own) {
             counts[text.class as usize] += weight;
+            if text.kind == Kind::Outcome {
+                outcomes[text.class as usize] += weight;
+            }
         }
-        Some(Self { width, weights, rarity, centre: centres.requests.to_vec(), counts, doubted })
+        Some(Self { width, weights, rarity, centre: centres.requests.to_vec(), counts, outcomes, doubted })
     }
 
     /// Labelled texts of a class, by what they count.
     pub fn count(&self, class: u32) -> f32 {
         self.counts.get(class as usize).copied().unwrap_or(0.0)
+    }
+
+    /// Outcomes of a class, by what they count.
+    pub fn outcomes(&self, class: u32) -> f32 {
+        self.outcomes.get(class as usize).copied().unwrap_or(0.0)
     }
 
     /// Scores of all classes for a request; differences are logits.

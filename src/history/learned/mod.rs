@@ -52,6 +52,8 @@ pub struct Said {
     pub changes: Vec<f32>,
     /// Evidence behind each, 0..1.
     pub evidence: Vec<f32>,
+    /// What of it are outcomes, 0..1: texts that were really asked, not written by who wants to be asked.
+    pub proven: Vec<f32>,
     /// Probability that nobody can do it, by reports alone, 0..1.
     pub nobody: f32,
 }
@@ -97,7 +99,7 @@ impl PartReading<'_> {
     /// What is said of candidates, each a class (or none) and its zero-shot probability; classes are distinct.
     pub fn say(&self, classes: &[Option<u32>], zero_shot: &[f32]) -> Said {
         let n = classes.len();
-        let (mut changes, mut evidence, mut nobody) = (vec![0.0f32; n], vec![0.0f32; n], 0.0f32);
+        let (mut changes, mut evidence, mut proven, mut nobody) = (vec![0.0f32; n], vec![0.0f32; n], vec![0.0f32; n], 0.0f32);
         for (head, all) in &self.readings {
             let own: Vec<f32> = classes.iter().map(|c| c.map_or(0.0, |c| blend::evidence(head.count(c)))).collect();
             let scores: Vec<f32> = classes.iter().map(|c| c.and_then(|c| all.get(c as usize)).copied().unwrap_or(0.0)).collect();
@@ -105,6 +107,8 @@ impl PartReading<'_> {
                 *sum += change;
             }
             evidence.iter_mut().zip(&own).for_each(|(e, o)| *e = e.max(*o));
+            let outcomes = classes.iter().map(|c| c.map_or(0.0, |c| blend::evidence(head.outcomes(c))));
+            proven.iter_mut().zip(outcomes).for_each(|(p, o)| *p = p.max(o));
             if let Some((class, count)) = self.part.nobody {
                 // against all classes, as the right one need not be a candidate
                 let most = all.iter().copied().fold(f32::MIN, f32::max);
@@ -115,7 +119,7 @@ impl PartReading<'_> {
         }
         let heads = self.readings.len().max(1) as f32;
         changes.iter_mut().for_each(|c| *c /= heads);
-        Said { changes, evidence, nobody }
+        Said { changes, evidence, proven, nobody }
     }
 }
 
@@ -246,6 +250,7 @@ mod tests {
         assert_eq!(reading.best(1), [10, 12]);
         assert!(said.changes[1] > 0.5 && said.changes[0] < -1.0, "{said:?}");
         assert_eq!((said.changes[2], said.evidence[2], said.nobody), (0.0, 0.0, 0.0));
+        assert!(said.proven[0] > 0.7 && said.proven[2] == 0.0);
         assert!(part.read("x", std::iter::once(("other", vector.as_slice()))).is_none());
     }
 
