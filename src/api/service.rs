@@ -17,6 +17,7 @@ use crate::error::{Code, Error};
 use crate::tasks::panic_text;
 use crate::telemetry::metrics::{Counter, Gauge, Histogram, add, count, observe};
 use crate::types::Principal;
+use crate::types::principal::ADMIN;
 use futures::future::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use serde_json::Value;
@@ -249,10 +250,10 @@ impl Service {
 
     /// Only operators: the local principal, and tokens with the scope `admin`.
     fn operator(call: &Call) -> Result<(), Error> {
-        if call.who.scopes.has(ADMIN_SCOPE) {
+        if call.who.scopes.has(ADMIN) {
             return Ok(());
         }
-        Err(Error::new(Code::Forbidden, format!("the scope `{ADMIN_SCOPE}` is needed")))
+        Err(Error::new(Code::Forbidden, format!("the scope `{ADMIN}` is needed")))
     }
 
     /// The policy in force and its versions.
@@ -394,8 +395,5 @@ impl Service {
         Error { message: format!("{OUTWARD}; the log has the cause under the reference {reference}"), faults: Vec::new(), ..e }
     }
 }
-
-/// Scope of operators.
-pub const ADMIN_SCOPE: &str = "admin";
 
 const OUTWARD: &str = "a fault of the service, not of the request";

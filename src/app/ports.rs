@@ -4,6 +4,7 @@ use crate::api::ports::{FeedbackPort, MatcherPort, RegistryPort, Resolved, Statu
 use crate::error::{Code, Error};
 use crate::ingest::{Ingest, canary};
 use crate::route::resolver::{self, Resolver};
+use crate::telemetry::metrics::{Counter, count};
 use crate::types::decision::DecisionKind;
 use crate::types::outcome::{OutcomeFilter, OutcomePage, Report};
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest, Registered, RegistryEvent, ResolveRequest};
@@ -23,11 +24,26 @@ pub struct Registry {
 
 impl RegistryPort for Registry {
     fn register<'a>(&'a self, who: &'a Principal, manifest: Value) -> BoxFuture<'a, Result<Registered, Error>> {
-        async move { self.ingest.register(who, &manifest).await }.boxed()
+        async move {
+            let answer = self.ingest.register(who, &manifest).await;
+            let result = match &answer {
+                Ok(registered) if registered.changed => "changed",
+                Ok(_) => "unchanged",
+                Err(_) => "refused",
+            };
+            count(Counter::Registrations, &[result]);
+            answer
+        }
+        .boxed()
     }
 
     fn heartbeat<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, beat: Heartbeat) -> BoxFuture<'a, Result<AgentState, Error>> {
-        self.ingest.heartbeat(who, agent, beat).boxed()
+        async move {
+            let answer = self.ingest.heartbeat(who, agent, beat).await;
+            count(Counter::Heartbeats, &[if answer.is_ok() { "taken" } else { "refused" }]);
+            answer
+        }
+        .boxed()
     }
 
     fn drain<'a>(&'a self, who: &'a Principal, agent: &'a AgentKey, draining: bool) -> BoxFuture<'a, Result<AgentState, Error>> {
@@ -83,17 +99,22 @@ pub struct Matcher {
     pub resolver: Arc<Resolver>,
 }
 
-fn shown(resolved: resolver::Resolved) -> Resolved {
-    Resolved { decision: resolved.decision, lang: resolved.lang, took_us: resolved.took_us, notes: resolved.notes }
+/// What a caller is shown. The catalog's generation counts everybody's registrations: operators see it, others 0.
+fn shown(who: &Principal, resolved: resolver::Resolved) -> Resolved {
+    let mut decision = resolved.decision;
+    if !who.is_operator() {
+        decision.generations.catalog = 0;
+    }
+    Resolved { decision, lang: resolved.lang, took_us: resolved.took_us, notes: resolved.notes }
 }
 
 impl MatcherPort for Matcher {
     fn resolve<'a>(&'a self, who: &'a Principal, request: ResolveRequest) -> BoxFuture<'a, Result<Resolved, Error>> {
-        async move { self.resolver.resolve(who, &request).await.map(shown) }.boxed()
+        async move { self.resolver.resolve(who, &request).await.map(|r| shown(who, r)) }.boxed()
     }
 
     fn resolve_batch<'a>(&'a self, who: &'a Principal, requests: Vec<ResolveRequest>) -> BoxFuture<'a, Vec<Result<Resolved, Error>>> {
-        async move { self.resolver.resolve_batch(who, &requests).await.into_iter().map(|r| r.map(shown)).collect() }.boxed()
+        async move { self.resolver.resolve_batch(who, &requests).await.into_iter().map(|r| r.map(|r| shown(who, r))).collect() }.boxed()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The HTTP probe of health checks, through the guarded client: 64 KiB and a few seconds at most, no redirect, no proxy.
 
 use crate::dispatch::guard::{Call, CallError, Guard, HEALTH_BODY};
-use crate::ingest::Probe;
+use crate::ingest::{Judge, Probe};
 use crate::live::Probed;
 use futures::future::{BoxFuture, FutureExt};
 use std::time::Duration;
@@ -32,5 +32,17 @@ impl Probe for HttpProbe {
             }
         }
         .boxed()
+    }
+}
+
+/// Longest a name may take to be judged.
+const JUDGED: Duration = Duration::from_millis(500);
+
+/// Judges by the guarded client's own rules.
+pub struct ByGuard(pub Guard);
+
+impl Judge for ByGuard {
+    fn refuses<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Option<&'static str>> {
+        async move { self.0.foresee(address, JUDGED).await.err().map(|why| why.as_str()) }.boxed()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::demo::Demo;
 use super::parts::Parts;
-use super::probe::HttpProbe;
+use super::probe::{ByGuard, HttpProbe};
 use crate::api;
 use crate::api::service::Service;
 use crate::cli::{Exit, Failure, Out, Up};
@@ -130,6 +130,7 @@ fn background(parts: &Parts) {
         }
     }));
     if let Some(dispatcher) = &parts.dispatcher {
+        parts.ingest.judge_with(Arc::new(ByGuard(dispatcher.guard().clone())));
         let probe = HttpProbe { guard: dispatcher.guard().clone(), timeout: live.probe_timeout };
         let (ingest, stop) = (parts.ingest.clone(), tasks.stop(Stage::Work));
         let every = live.probe_interval.min(Duration::from_secs(5));
@@ -214,6 +215,7 @@ fn background(parts: &Parts) {
                     set(Gauge::Capabilities, &[], view.catalog.capability_count() as f64);
                     set(Gauge::Pending, &[], view.pending as f64);
                     let now = view.models.stats();
+                    set(Gauge::EmbedQueue, &[], now.worker.queued as f64);
                     count_by(Counter::EmbeddedTexts, &["all", "all"], now.worker.embedded.saturating_sub(before.worker.embedded));
                     count_by(Counter::VectorCache, &["query", "hit"], now.vectors.hits.saturating_sub(before.vectors.hits));
                     count_by(Counter::VectorCache, &["query", "miss"], now.vectors.misses.saturating_sub(before.vectors.misses));

@@ -227,6 +227,20 @@ pub struct Telemetry {
     pub log: String,
     /// Whether log lines are JSON.
     pub json: bool,
+    /// When `/metrics` names agents.
+    pub agent_labels: AgentLabels,
+}
+
+/// When `/metrics`, which needs no token, names agents in its labels; else they are summed up as `all`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentLabels {
+    /// While no tokens are configured: with tokens, tenants must not learn each other's names.
+    #[default]
+    WithoutTokens,
+    /// Always: who can reach the port may know all agents.
+    Always,
+    /// Never.
+    Never,
 }
 
 impl Telemetry {
@@ -235,7 +249,12 @@ impl Telemetry {
         if let Err(e) = log.parse::<tracing_subscriber::filter::targets::Targets>() {
             r.fault("log", "levels such as \"info\" or \"warn,agent_reach::index=debug\"", e.to_string());
         }
-        Self { log, json: r.flag("json", false) }
+        let agent_labels = match r.word("agent_labels", "without_tokens", &["without_tokens", "always", "never"]).as_str() {
+            "always" => AgentLabels::Always,
+            "never" => AgentLabels::Never,
+            _ => AgentLabels::WithoutTokens,
+        };
+        Self { log, json: r.flag("json", false), agent_labels }
     }
 }
 

@@ -17,7 +17,9 @@ pub mod server;
 
 pub use auth::{Auth, Token};
 pub use delivery::{Dispatch, Outbound, OutboundSecret};
-pub use engine::{Data, DecisionLog, FeedbackConfig, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry};
+pub use engine::{
+    AgentLabels, Data, DecisionLog, FeedbackConfig, IndexConfig, LiveConfig, ModelsConfig, RegistryConfig, Schemas, Source, Telemetry,
+};
 pub use reader::Key;
 pub use server::{Limits, Server};
 

@@ -118,6 +118,7 @@ impl std::fmt::Display for CallError {
 pub struct Guard {
     client: reqwest::Client,
     policy: Arc<OutboundPolicy>,
+    lookup: Arc<dyn Lookup>,
 }
 
 impl Guard {
@@ -138,10 +139,10 @@ impl Guard {
             .pool_max_idle_per_host(32)
             .tcp_nodelay(true)
             .user_agent("agent-reach")
-            .dns_resolver(Arc::new(Pinned { policy: policy.clone(), lookup }))
+            .dns_resolver(Arc::new(Pinned { policy: policy.clone(), lookup: lookup.clone() }))
             .build()
             .map_err(|e| e.to_string())?;
-        Ok(Self { client, policy })
+        Ok(Self { client, policy, lookup })
     }
 
     /// The rules it follows.
@@ -153,6 +154,20 @@ impl Guard {
     pub fn check(&self, address: &str) -> Result<String, Refusal> {
         let url = canonical(address, Use::Web)?;
         self.policy.check_url(&url).map(|()| url)
+    }
+
+    /// Whether an address would be called, by what its name leads to now; a name that leads nowhere within `within` is not refused.
+    pub async fn foresee(&self, address: &str, within: Duration) -> Result<(), Refusal> {
+        let url = self.check(address)?;
+        let host = url::Url::parse(&url).ok().and_then(|u| match u.host() {
+            Some(url::Host::Domain(name)) => Some(name.to_string()),
+            Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)) | None => None,
+        });
+        let Some(host) = host else { return Ok(()) };
+        match tokio::time::timeout(within, self.lookup.lookup(&host)).await {
+            Ok(Ok(found)) => found.into_iter().try_for_each(|ip| self.policy.check(ip)),
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
     }
 
     /// Makes one call.
@@ -344,5 +359,23 @@ mod tests {
         assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Reserved))));
         assert_eq!(g.healthy(&url).await, Err(CallError::Blocked(Refusal::Address(AddressClass::Loopback))), "one of two is enough");
         assert_eq!(seen.load(Ordering::SeqCst), 0);
+    }
+
+    /// Judged before any call: an address by its text, a name by what it leads to now; a name that leads nowhere yet is no fault.
+    #[tokio::test]
+    async fn what_a_name_leads_to_is_foreseen() {
+        let g = Guard::with_lookup(OutboundPolicy::strict(), Duration::from_millis(200), Arc::new(Turncoat(AtomicU32::new(0)))).unwrap();
+        let soon = Duration::from_millis(200);
+        assert_eq!(g.foresee("http://127.0.0.1:9001/", soon).await, Err(Refusal::Address(AddressClass::Loopback)));
+        assert_eq!(g.foresee("http://agent.example/", soon).await, Err(Refusal::Address(AddressClass::Reserved)));
+        assert_eq!(g.foresee("http://agent.example/", soon).await, Err(Refusal::Address(AddressClass::Loopback)), "one of two is enough");
+        struct Nowhere;
+        impl Lookup for Nowhere {
+            fn lookup(&self, _: &str) -> futures::future::BoxFuture<'static, std::io::Result<Vec<IpAddr>>> {
+                Box::pin(async { Err(std::io::ErrorKind::NotFound.into()) })
+            }
+        }
+        let g = Guard::with_lookup(OutboundPolicy::strict(), soon, Arc::new(Nowhere)).unwrap();
+        assert_eq!(g.foresee("http://agent.example/", soon).await, Ok(()));
     }
 }

@@ -31,7 +31,7 @@ pub use engine::{ArmWriter, Engine};
 pub use feedback::ReceiptEvent;
 pub use learn::Lesson;
 pub use load::Loaded;
-pub use probe::{Probe, ProbeRound};
+pub use probe::{Judge, Probe, ProbeRound};
 pub use quota::Quota;
 pub use register::Batch;
 pub use swap::Beside;
@@ -48,12 +48,13 @@ use crate::store::Store;
 use crate::types::manifest_check::Rules;
 use crate::types::outbound::OutboundPolicy;
 use crate::types::policy::Policy;
+use crate::types::principal::PUBLISH;
 use crate::types::request::RegistryEvent;
-use crate::types::{AgentKey, Principal};
+use crate::types::{AgentKey, Fault, Manifest, Principal};
 use crate::view::Views;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -107,6 +108,7 @@ pub struct Ingest {
     pub(crate) config: IngestConfig,
     pub(crate) learning: Arc<Demand>,
     pub(crate) awaited: Arc<AtomicUsize>,
+    pub(crate) judge: OnceLock<Arc<dyn Judge>>,
 }
 
 impl Ingest {
@@ -140,6 +142,7 @@ impl Ingest {
             config,
             learning,
             awaited: Arc::default(),
+            judge: OnceLock::new(),
         }
     }
 
@@ -172,6 +175,28 @@ impl Ingest {
             return Ok(());
         }
         Err(Error::new(crate::error::Code::Forbidden, format!("your credential does not belong to the namespace {}", key.namespace)))
+    }
+
+    /// Whether it may show its agents to whom the manifest names.
+    fn may_grant(who: &Principal, manifest: &Manifest) -> Result<(), Error> {
+        let foreign: Vec<&str> = manifest.visible_to.iter().map(|n| &**n).filter(|n| !who.may_grant(n)).collect();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let named = foreign.join(", ");
+        let fault = Fault::new(
+            "/visible_to",
+            format!("namespaces of your own credential; it does not cover {named}"),
+            format!("leave {named} out, or ask the operator for the scope `{PUBLISH}` or `{PUBLISH}:{}`", foreign[0]),
+        );
+        let words = format!("your credential may not show agents to {named}");
+        Err(Error { faults: vec![fault], ..Error::new(crate::error::Code::Forbidden, words) })
+    }
+
+    /// A generation as `who` may see it: operators see the registry's count; for others, whom it would tell how much is registered by strangers, it is
+    /// the time of the change, which rises as well.
+    fn shown_generation(who: &Principal, generation: u64, changed_ms: i64) -> u64 {
+        if who.is_operator() { generation } else { u64::try_from(changed_ms).unwrap_or(0) }
     }
 
     /// Takes the live table's state into the View, now. Watchers are told of agents that went or came back.

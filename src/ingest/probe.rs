@@ -8,6 +8,7 @@ use crate::live::Probed;
 use crate::types::AgentKey;
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use std::sync::Arc;
 
 /// Probes under way at once.
 const AT_ONCE: usize = 32;
@@ -16,6 +17,12 @@ const AT_ONCE: usize = 32;
 pub trait Probe: Send + Sync {
     /// Whether the agent answered that it works.
     fn ask<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Probed>;
+}
+
+/// Judges an address by what its name leads to now. Implementations bound their time.
+pub trait Judge: Send + Sync {
+    /// Why the address would not be called, as a reason code; `None` when it would be, or when that is not known.
+    fn refuses<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Option<&'static str>>;
 }
 
 /// What a round of probes found.
@@ -33,6 +40,12 @@ async fn ask(probe: &dyn Probe, key: AgentKey, address: String) -> (AgentKey, Pr
 }
 
 impl Ingest {
+    /// Has the addresses of registrations judged from now on. The first judge stays.
+    pub fn judge_with(&self, judge: Arc<dyn Judge>) {
+        // a second one would be the same client
+        drop(self.judge.set(judge));
+    }
+
     /// Probes every agent that is due and takes the results into the View.
     pub async fn probe_due(&self, probe: &dyn Probe) -> ProbeRound {
         let due = self.live.lock().due_probes(self.clock.now_ms());

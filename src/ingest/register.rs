@@ -16,6 +16,7 @@ use crate::types::request::Registered;
 use crate::types::{AgentKey, Grant, Principal};
 use futures::StreamExt;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::MutexGuard;
 
@@ -45,6 +46,7 @@ impl Ingest {
         let checked = manifest_check::check(document, &self.config.rules).map_err(Error::invalid)?;
         let key = checked.manifest.key();
         Self::may_write(who, &key)?;
+        Self::may_grant(who, &checked.manifest)?;
         check_schemas(&checked.manifest, &self.schemas).map_err(Error::invalid)?;
         self.may_be_called(&checked.manifest)?;
         let Checked { manifest, mut warnings } = checked;
@@ -53,12 +55,15 @@ impl Ingest {
         let hash = ContentHash::of_manifest(&manifest);
         if let Some(same) = self.views.load().catalog.agent(&key).filter(|a| a.entry.hash == hash && *a.entry.owner == *Self::owner(who)) {
             warnings.extend(self.advice(who, &manifest));
-            return Ok(self.receipt(&same.entry.key, same.entry.generation, &hash, false, &manifest, 0, warnings));
+            warnings.extend(self.leads_astray(&manifest).await);
+            let generation = Self::shown_generation(who, same.entry.generation, same.entry.changed_ms);
+            return Ok(self.receipt(&same.entry.key, generation, &hash, false, &manifest, 0, warnings));
         }
         let (quota, owner) = (self.quota_of(who), Self::owner(who));
         Self::within_quota(quota, &self.views.load().catalog, owner, &key)?;
         self.pace.take(quota, owner, self.clock.now_ms())?;
-        let (mut engine, by_arm, embedded) = self.ready_to_index(std::slice::from_ref(&manifest)).await?;
+        let (mut engine, by_arm, computed) = self.ready_to_index(std::slice::from_ref(&manifest)).await?;
+        let embedded = if who.is_operator() { computed } else { self.new_texts(&engine, &manifest) };
         let generation = {
             // again, now that nobody else registers
             Self::within_quota(quota, &engine.catalog, owner, &key)?;
@@ -68,12 +73,13 @@ impl Ingest {
             self.live.lock().register(&manifest, registered.draining, now);
             engine.apply(&delta, Some(&by_arm));
             engine.publish();
-            registered.generation
+            Self::shown_generation(who, registered.generation, registered.changed_ms)
         };
         drop(engine);
         self.refresh_live_of(&key);
         self.tell("registered", Some(key.clone()));
         warnings.extend(self.advice(who, &manifest));
+        warnings.extend(self.leads_astray(&manifest).await);
         Ok(self.receipt(&key, generation, &hash, true, &manifest, embedded, warnings))
     }
 
@@ -83,7 +89,7 @@ impl Ingest {
         let mut taken: Vec<Arc<Manifest>> = Vec::with_capacity(manifests.len());
         for mut manifest in manifests {
             let key = manifest.key();
-            if let Err(e) = Self::may_write(who, &key) {
+            if let Err(e) = Self::may_write(who, &key).and_then(|()| Self::may_grant(who, &manifest)) {
                 batch.refused.push((key, e));
                 continue;
             }
@@ -197,19 +203,52 @@ impl Ingest {
         Ok((by_arm, computed))
     }
 
+    /// Texts of `manifest` that its last version did not have. What a tenant is told was embedded: whether somebody else's agent has the same text
+    /// (then nothing is computed) is not its business.
+    fn new_texts(&self, engine: &Engine, manifest: &Manifest) -> usize {
+        let before = engine.catalog.agent(&manifest.key()).map(|a| a.entry.manifest.clone());
+        let texts = |of: &Manifest, lang| {
+            let mut all = BTreeSet::new();
+            for capability in &of.capabilities {
+                let words = capability.input_schema.as_ref().map(|s| self.words_of(s)).unwrap_or_default();
+                all.extend(super::texts::pieces(of, capability, &words, lang).into_iter().map(|p| p.text));
+            }
+            all
+        };
+        let langs = engine.models.arms().map(|(_, info)| info.lang);
+        langs
+            .map(|lang| {
+                let known = before.as_ref().map(|b| texts(b, lang)).unwrap_or_default();
+                texts(manifest, lang).difference(&known).count()
+            })
+            .sum()
+    }
+
+    /// Addresses of `manifest` whose names lead, right now, to where nothing may be called: the registration stands, and its owner is warned, for every
+    /// call will be refused. Names that lead nowhere yet are not a fault.
+    async fn leads_astray(&self, manifest: &Manifest) -> Vec<Fault> {
+        let Some(judge) = self.judge.get() else { return Vec::new() };
+        let looks = addresses(manifest).map(|(pointer, address)| {
+            let address = address.to_string();
+            async move { judge.refuses(&address).await.map(|why| (pointer, why)) }
+        });
+        let found = futures::future::join_all(looks).await;
+        let fault = |(pointer, why): (String, &'static str)| {
+            let hint = format!(
+                "{why}: calls will be refused and the agent counts as blocked_url; name an address that may be called, or open it in [outbound]"
+            );
+            Fault::new(pointer, "an address that may be called", hint)
+        };
+        found.into_iter().flatten().map(fault).collect()
+    }
+
     fn words_of(&self, schema: &Arc<Value>) -> String {
         self.schemas.resolve(schema).map(|s| crate::catalog::schema::schema_words(&s)).unwrap_or_default()
     }
 
     /// Every address of a manifest that is plainly one that may not be called, at once. Names are judged when they are resolved.
     fn may_be_called(&self, manifest: &Manifest) -> Result<(), Error> {
-        let endpoints = manifest.endpoints.iter().enumerate().map(|(i, e)| (format!("/endpoints/{i}/address"), e.address.as_str()));
-        let health = manifest.health_check.iter().map(|h| ("/health_check/address".to_string(), h.address.as_str()));
-        let told = manifest.notification_endpoint.iter().map(|a| ("/notification_endpoint".to_string(), a.as_str()));
-        let faults: Vec<Fault> = endpoints
-            .chain(health)
-            .chain(told)
-            .filter(|(_, address)| !address.is_empty())
+        let faults: Vec<Fault> = addresses(manifest)
             .filter_map(|(pointer, address)| {
                 let why = self.config.outbound.check_url(address).err()?;
                 Some(Fault::new(pointer, "an address that may be called", format!("{}: {why}", why.as_str())))
@@ -259,6 +298,14 @@ impl Ingest {
             lint,
         }
     }
+}
+
+/// Every address of a manifest that would be called, with its place.
+fn addresses(manifest: &Manifest) -> impl Iterator<Item = (String, &str)> {
+    let endpoints = manifest.endpoints.iter().enumerate().map(|(i, e)| (format!("/endpoints/{i}/address"), e.address.as_str()));
+    let health = manifest.health_check.iter().map(|h| ("/health_check/address".to_string(), h.address.as_str()));
+    let told = manifest.notification_endpoint.iter().map(|a| ("/notification_endpoint".to_string(), a.as_str()));
+    endpoints.chain(health).chain(told).filter(|(_, address)| !address.is_empty())
 }
 
 /// Takes out what can't be compiled and keeps its words in the tags' place, so that they still count as evidence.

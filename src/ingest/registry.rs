@@ -26,12 +26,12 @@ impl Ingest {
         Ok(record)
     }
 
-    fn state(&self, record: &AgentRecord) -> AgentState {
+    fn state(&self, who: &Principal, record: &AgentRecord) -> AgentState {
         let view = self.views.load();
         let live = view.live.get(&record.entry.key);
         AgentState {
             manifest: record.entry.manifest.clone(),
-            generation: record.entry.generation,
+            generation: Self::shown_generation(who, record.entry.generation, record.entry.changed_ms),
             content_hash: record.entry.hash.to_string(),
             registered_at_ms: record.entry.registered_ms,
             status: live.map_or("static", |l| l.status()),
@@ -62,7 +62,7 @@ impl Ingest {
         if snapshot_is_behind {
             self.refresh_live_of(key);
         }
-        let mut state = self.state(&record);
+        let mut state = self.state(who, &record);
         state.load = beat.load.or(state.load);
         state.queue_length = beat.queue_length.or(state.queue_length);
         state.in_flight = beat.in_flight.or(state.in_flight);
@@ -94,7 +94,7 @@ impl Ingest {
         self.set_draining(key, draining).await?;
         self.refresh_live_of(key);
         let record = self.seen(who, key)?;
-        Ok(self.state(&record))
+        Ok(self.state(who, &record))
     }
 
     /// Removes an agent. Its id stays with its owner.
@@ -118,7 +118,7 @@ impl Ingest {
     /// One agent at its current version, or at an older one by content hash or `agent_version`.
     pub async fn get(&self, who: &Principal, key: &AgentKey, version: Option<&str>) -> Result<AgentState, Error> {
         let record = self.seen(who, key)?;
-        let mut state = self.state(&record);
+        let mut state = self.state(who, &record);
         let Some(version) = version.filter(|v| !v.is_empty() && *v != state.content_hash && *v != record.entry.manifest.agent_version)
         else {
             return Ok(state);
@@ -177,7 +177,7 @@ impl Ingest {
                 page.next = page.agents.last().map(|a: &AgentState| a.manifest.key().to_string());
                 break;
             }
-            page.agents.push(self.state(record));
+            page.agents.push(self.state(who, record));
         }
         Ok(page)
     }

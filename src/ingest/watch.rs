@@ -1,6 +1,7 @@
 //! Watching the registry: what is there, then each change. A watcher that falls behind is told to list again; it never blocks the writer.
 
 use super::Ingest;
+use crate::clock::Clock;
 use crate::live::Reach;
 use crate::types::request::RegistryEvent;
 use crate::types::{AgentKey, Principal};
@@ -23,6 +24,7 @@ pub(super) fn kind_of(reach: Reach) -> &'static str {
 struct Watch {
     changes: broadcast::Receiver<RegistryEvent>,
     views: Arc<Views>,
+    clock: Arc<dyn Clock>,
     who: Principal,
     /// Agents this watcher was told of.
     known: BTreeSet<AgentKey>,
@@ -47,16 +49,20 @@ impl Watch {
         if let Some(event) = self.first.pop_front() {
             return Some((event, self));
         }
+        let shown = |w: &Self, event: RegistryEvent| {
+            let generation = Ingest::shown_generation(&w.who, event.generation, w.clock.now_ms());
+            RegistryEvent { generation, ..event }
+        };
         loop {
             match self.changes.recv().await {
                 Ok(event) => {
                     if let Some(event) = self.tell(event) {
-                        return Some((event, self));
+                        return Some((shown(&self, event), self));
                     }
                 }
                 Err(RecvError::Lagged(_)) => {
                     let generation = self.views.load().catalog.generation();
-                    return Some((RegistryEvent { generation, kind: "resync", agent: None }, self));
+                    return Some((shown(&self, RegistryEvent { generation, kind: "resync", agent: None }), self));
                 }
                 Err(RecvError::Closed) => return None,
             }
@@ -73,10 +79,13 @@ impl Ingest {
         let first: VecDeque<RegistryEvent> = view
             .catalog
             .page(who, None)
-            .map(|record| RegistryEvent { generation: record.entry.generation, kind: "present", agent: Some(record.entry.key.clone()) })
+            .map(|record| {
+                let generation = Self::shown_generation(who, record.entry.generation, record.entry.changed_ms);
+                RegistryEvent { generation, kind: "present", agent: Some(record.entry.key.clone()) }
+            })
             .collect();
         let known = first.iter().filter_map(|e| e.agent.clone()).collect();
-        let watch = Watch { changes, views: self.views.clone(), who: who.clone(), known, first };
+        let watch = Watch { changes, views: self.views.clone(), clock: self.clock.clone(), who: who.clone(), known, first };
         futures::stream::unfold(watch, Watch::next)
     }
 }

@@ -46,16 +46,14 @@ metric_names! {
         EmbeddedTexts = "reach_embedded_texts_total", Count, ["model", "class"];
         /// Vectors asked of a cache.
         VectorCache = "reach_vector_cache_total", Count, ["cache", "result"];
-        /// Registrations.
+        /// Registrations: `changed`, `unchanged`, `refused`.
         Registrations = "reach_registrations_total", Count, ["result"];
-        /// Heartbeats.
+        /// Heartbeats: `taken`, `refused`.
         Heartbeats = "reach_heartbeats_total", Count, ["result"];
         /// Probes of agents.
         Probes = "reach_probes_total", Count, ["result"];
         /// Parts of the indexes merged, purged or given a graph.
         IndexRebuilds = "reach_index_rebuilds_total", Count, [];
-        /// Searches by the way they took.
-        Searches = "reach_searches_total", Count, ["way"];
         /// What happened to messages: submitted, unrouted, deliveries, retries, delivered, accepted, acked, rejected, failed, dead, cancelled, leases that expired, newcomers turned away, retries without budget, receipts refused.
         Dispatch = "reach_dispatch_total", Count, ["event"];
         /// Alarms raised.
@@ -80,10 +78,8 @@ metric_names! {
         Agents = "reach_agents", Count, ["status"];
         /// Capabilities that are registered.
         Capabilities = "reach_capabilities", Count, [];
-        /// Generation of the catalog.
-        CatalogGeneration = "reach_catalog_generation", Count, [];
         /// Texts that wait to be embedded.
-        EmbedQueue = "reach_embed_queue", Count, ["model"];
+        EmbedQueue = "reach_embed_queue", Count, [];
         /// Capabilities with vectors in the index.
         IndexVectors = "reach_index_vectors", Count, ["model"];
         /// Measured recall of the graph against the exact scan, 0..=1.
@@ -110,7 +106,7 @@ metric_names! {
     Histogram {
         /// Seconds from request to answer.
         Request = "reach_request_seconds", Seconds, ["door", "method"];
-        /// Seconds of a stage of a route.
+        /// Seconds of a stage of a route: `embed` (checking and waiting for vectors), `decide`.
         Route = "reach_route_seconds", Seconds, ["stage"];
         /// Seconds of one batch in a model.
         Embed = "reach_embed_seconds", Seconds, ["model"];
@@ -118,7 +114,7 @@ metric_names! {
         EmbedBatch = "reach_embed_batch_texts", Count, ["model"];
         /// Seconds from the start of a delivery to its end.
         Delivery = "reach_delivery_seconds", Seconds, ["end"];
-        /// Seconds of one write of the store.
+        /// Seconds of one write of the store: `commit`, a transaction of everything that waited.
         StoreWrite = "reach_store_write_seconds", Seconds, ["what"];
     }
 }

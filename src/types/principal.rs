@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Scope of operators: policy, models, and figures that tell of other tenants.
+pub const ADMIN: &str = "admin";
+/// Scope that lets an agent be granted to namespaces that are not the publisher's own: `publish` for all of them (`*` included), `publish:NAMESPACE` for one.
+pub const PUBLISH: &str = "publish";
+
 /// What a principal was granted of one kind (namespaces or scopes).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +62,18 @@ impl Principal {
         self.namespaces.has(own.as_str()) || visible_to.iter().any(|v| &**v == "*" || self.namespaces.has(v))
     }
 
+    /// Whether it may know what the whole node does: counts that rise with everybody's work, names of agents it does not see.
+    pub fn is_operator(&self) -> bool {
+        self.namespaces == Grant::All || self.scopes.has(ADMIN)
+    }
+
+    /// Whether it may grant its agents to `namespace` (`*` = everyone): its own ones always, others by a scope.
+    pub fn may_grant(&self, namespace: &str) -> bool {
+        self.namespaces.has(namespace)
+            || [ADMIN, PUBLISH].iter().any(|s| self.scopes.has(s))
+            || self.scopes.has(&format!("{PUBLISH}:{namespace}"))
+    }
+
     /// Whether it may write (register, drain, deregister) in namespace `own`.
     pub fn owns(&self, own: &Namespace) -> bool {
         self.namespaces.has(own.as_str())
@@ -74,6 +91,21 @@ mod tests {
         assert!(!p.sees(&Namespace::new("acme-corp").unwrap(), &[]));
         assert!(!p.sees(&Namespace::new("acme/x").unwrap(), &[]));
         assert!(p.sees(&Namespace::new("other").unwrap(), &[Arc::from("acme")]));
+    }
+
+    #[test]
+    fn who_may_grant_to_whom() {
+        let with = |scopes: &[&str]| Principal {
+            namespaces: Grant::Only([Arc::from("acme")].into()),
+            scopes: Grant::Only(scopes.iter().map(|s| Arc::from(*s)).collect()),
+            ..Principal::local("t")
+        };
+        assert!(with(&[]).may_grant("acme") && !with(&[]).may_grant("other") && !with(&["refund:write"]).may_grant("*"));
+        assert!(with(&["publish"]).may_grant("*") && with(&["publish"]).may_grant("other"));
+        assert!(with(&["publish:other"]).may_grant("other") && !with(&["publish:other"]).may_grant("*"));
+        assert!(with(&["publish:*"]).may_grant("*") && !with(&["publish:*"]).may_grant("other"), "everyone is one name of its own");
+        assert!(with(&["admin"]).may_grant("*") && Principal::local("t").may_grant("*"));
+        assert!(with(&["admin"]).is_operator() && !with(&["publish"]).is_operator() && Principal::local("t").is_operator());
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct ResolveRequest {
 pub struct Registered {
     /// Agent.
     pub agent: AgentKey,
-    /// Registry generation after the call.
+    /// Registry generation after the call; for who is no operator the time of the change in milliseconds, which tells nothing of strangers.
     pub generation: u64,
     /// SHA-256 of the canonical manifest, hex.
     pub content_hash: String,
@@ -140,7 +140,7 @@ pub struct AgentPage {
 /// A change of the registry, as a watcher sees it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegistryEvent {
-    /// Registry generation after the change; 0 for the entries that were there when the watch began.
+    /// Registry generation after the change, or of the entry that was there when the watch began; see `Registered` for who sees which.
     pub generation: u64,
     /// `present`, `registered`, `deregistered`, `draining`, `resumed`, `expired`, `recovered` or `resync` (events were missed: list again).
     pub kind: &'static str,

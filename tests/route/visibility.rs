@@ -133,3 +133,74 @@ async fn a_flood_of_one_owner_is_bounded() {
     assert!(!w.ingest.register(&flood, &manifest(1, "the best agent for everything")).await.unwrap().changed);
     w.ingest.register(&other, &agent("shop", "till", &[("take_money", "takes money at the till")])).await.unwrap();
 }
+
+/// H4: showing agents to namespaces that are not one's own needs a scope; the local principal may, and one's own namespaces are no question.
+#[tokio::test]
+async fn granting_to_strangers_needs_a_scope() {
+    let w = world().await;
+    let shown_to = |to: &[&str]| {
+        let mut document = agent("acme", "bot", &[("send_invoice", "send an invoice to a customer")]);
+        document["visible_to"] = json!(to);
+        document
+    };
+    let may = |scopes: &'static [&'static str], to: &'static [&'static str]| {
+        let (ingest, document) = (w.ingest.clone(), shown_to(to));
+        async move { ingest.register(&member(&["acme", "acme/x"], scopes), &document).await }
+    };
+    for to in [&["*"][..], &["rival"], &["acme/x", "rival"]] {
+        let e = may(&["refund:write"], to).await.unwrap_err();
+        assert_eq!((e.code, e.faults[0].pointer.as_str()), (Code::Forbidden, "/visible_to"), "{to:?}");
+        assert!(e.faults[0].hint.contains("`publish`") && !e.faults[0].expected.contains("acme/x"), "{e:?}");
+    }
+    assert!(w.ingest.list(&Principal::local("t"), &ListRequest::default()).unwrap().agents.is_empty(), "nothing of it was taken");
+    may(&[], &["acme/x"]).await.unwrap();
+    may(&["publish:rival"], &["rival"]).await.unwrap();
+    assert_eq!(may(&["publish:rival"], &["rival", "*"]).await.unwrap_err().code, Code::Forbidden);
+    may(&["publish"], &["rival", "*"]).await.unwrap();
+    w.register(shown_to(&["*", "anybody"])).await;
+}
+
+/// M11: what a tenant is told of its own registration does not depend on what others have: neither what was embedded for it, nor the generation.
+#[tokio::test]
+async fn counts_tell_nothing_of_strangers() {
+    let texts = [("send_invoice", "send an invoice to a customer")];
+    let me = member(&["mine"], &[]);
+    let mut told = Vec::new();
+    for strangers in [0, 3] {
+        let w = world().await;
+        for i in 0..strangers {
+            // the very texts that I am going to register
+            w.register(agent("theirs", &format!("a{i}"), &texts)).await;
+        }
+        let mine = w.ingest.register(&me, &agent("mine", "bot", &texts)).await.unwrap();
+        let again = w.ingest.register(&me, &agent("mine", "bot", &texts)).await.unwrap();
+        let state = w.ingest.get(&me, &key("mine", "bot"), None).await.unwrap();
+        assert!(mine.embedded > 0 && again.embedded == 0);
+        told.push((mine.embedded, mine.generation, again.generation, state.generation));
+        let seen = w.ingest.get(&Principal::local("t"), &key("mine", "bot"), None).await.unwrap();
+        assert_eq!(seen.generation, strangers + 1, "operators see the count");
+    }
+    assert_eq!(told[0], told[1]);
+}
+
+/// M12: a name that leads to where nothing may be called is told at registration, not only by the first probe.
+#[tokio::test]
+async fn a_name_that_leads_inward_is_told_at_registration() {
+    struct Inward;
+    impl agent_reach::ingest::Judge for Inward {
+        fn refuses<'a>(&'a self, address: &'a str) -> futures::future::BoxFuture<'a, Option<&'static str>> {
+            Box::pin(async move { address.contains("inward").then_some("private_address") })
+        }
+    }
+    let w = world().await;
+    w.ingest.judge_with(std::sync::Arc::new(Inward));
+    let mut document = agent("acme", "bot", &[("send_invoice", "send an invoice to a customer")]);
+    document["endpoints"] =
+        json!([{"protocol": "http", "address": "https://fine.example/a"}, {"protocol": "http", "address": "https://inward.example/a"}]);
+    for _ in 0..2 {
+        let told = w.register(document.clone()).await;
+        let warned: Vec<_> = told.lint.iter().filter(|f| f.hint.contains("blocked_url")).collect();
+        assert_eq!(warned.iter().map(|f| f.pointer.as_str()).collect::<Vec<_>>(), ["/endpoints/1/address"], "{:?}", told.lint);
+        assert!(warned[0].hint.starts_with("private_address"));
+    }
+}

@@ -30,8 +30,8 @@ impl OutcomeSink for Durations {
     fn load(&self, _: &AgentKey, _: u32, _: u32) {}
 }
 
-/// Starts the looks.
-pub fn start(dispatcher: &Dispatcher, views: &Arc<Views>, webhook: Option<String>, tasks: &Tasks) {
+/// Starts the looks. `named`: whether labels may name agents.
+pub fn start(dispatcher: &Dispatcher, views: &Arc<Views>, webhook: Option<String>, named: bool, tasks: &Tasks) {
     let (dispatcher, views, stop) = (dispatcher.clone(), views.clone(), tasks.stop(Stage::Work));
     drop(tasks.spawn(Stage::Work, "dispatch-meter", async move {
         let mut tick = tokio::time::interval(EVERY);
@@ -42,7 +42,7 @@ pub fn start(dispatcher: &Dispatcher, views: &Arc<Views>, webhook: Option<String
             counted(&before, &sample.counters);
             before = sample.counters;
             set(Gauge::MessagesOpen, &[], dispatcher.open_len() as f64);
-            lanes(&sample.lanes);
+            lanes(&sample.lanes, named);
             let changes = alarms.look(dispatcher.now_ms(), &sample);
             for (alarm, ..) in ALARMS {
                 set(Gauge::Alarm, &[alarm], f64::from(u8::from(alarms.is_on(alarm))));
@@ -72,11 +72,11 @@ fn counted(before: &Counters, now: &Counters) {
 }
 
 /// Labels are a bounded set: what has no name of its own is summed up.
-fn lanes(all: &[LaneView]) {
+fn lanes(all: &[LaneView], named: bool) {
     let mut by_label: BTreeMap<&'static str, (f64, f64, f64)> = BTreeMap::new();
     let mut breakers: BTreeMap<&'static str, usize> = [("passing", 0), ("tripped", 0), ("probing", 0)].into();
     for lane in all {
-        let entry = by_label.entry(bounded(&lane.agent.to_string())).or_default();
+        let entry = by_label.entry(if named { bounded(&lane.agent.to_string()) } else { "all" }).or_default();
         entry.0 += lane.waiting as f64;
         entry.1 = entry.1.max(lane.waiting as f64 / f64::from(lane.places.max(1)));
         entry.2 += f64::from(lane.in_flight);
@@ -109,5 +109,38 @@ async fn raise(dispatcher: &Dispatcher, webhook: Option<&str>, change: &Change) 
     let call = Call { method: reqwest::Method::POST, url: url.into(), headers, body, within: Duration::from_secs(5), max_body: 4_096 };
     if let Err(error) = dispatcher.guard().call(call).await {
         tracing::warn!(alarm, %error, "the alarm webhook was not told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::render;
+    use crate::types::Namespace;
+
+    fn lane(agent: &str) -> LaneView {
+        LaneView {
+            agent: AgentKey::local(Namespace::new("hr").unwrap(), agent),
+            waiting: 2,
+            places: 10,
+            retries: 0,
+            in_flight: 1,
+            limit: 5,
+            breaker: "passing",
+            p50_ms: None,
+            p95_ms: None,
+            success: None,
+            calls: 0,
+        }
+    }
+
+    /// Whoever reads `/metrics` of a node with tokens learns no names.
+    #[test]
+    fn agents_are_named_only_where_they_may_be() {
+        lanes(&[lane("meter-hidden-one"), lane("meter-hidden-two")], false);
+        let text = render();
+        assert!(text.contains("reach_agent_queue{agent=\"all\"}") && !text.contains("meter-hidden"), "{text}");
+        lanes(&[lane("meter-shown")], true);
+        assert!(render().contains("reach_agent_queue{agent=\"hr/meter-shown\"}"));
     }
 }

@@ -7,7 +7,7 @@ mod meter;
 mod next;
 
 use crate::clock::Clock;
-use crate::config::{Config, Outbound, OutboundSecret};
+use crate::config::{AgentLabels, Config, Outbound, OutboundSecret};
 use crate::dispatch::breaker::BreakerConfig;
 use crate::dispatch::callback::Secret;
 use crate::dispatch::engine::EngineConfig;
@@ -107,6 +107,11 @@ pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
         sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))],
     };
     let dispatcher = Dispatcher::start(ports, tasks.clone(), settings(config)?).await?;
-    meter::start(&dispatcher, views, config.dispatch.alarm_webhook.clone(), tasks);
+    let named = match config.telemetry.agent_labels {
+        AgentLabels::WithoutTokens => config.auth.tokens.is_empty(),
+        AgentLabels::Always => true,
+        AgentLabels::Never => false,
+    };
+    meter::start(&dispatcher, views, config.dispatch.alarm_webhook.clone(), named, tasks);
     Ok(dispatcher)
 }

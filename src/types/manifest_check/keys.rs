@@ -188,7 +188,12 @@ pub static MANIFEST: Table = Table {
             "",
             "Free attributes that queries can select by: text, number, true/false or a list of texts.",
         ),
-        key("visible_to", Shape::List { item: &GRANT, min: 0, max: 100 }, "", "Namespaces it is granted to, beside its own; `*` = all."),
+        key(
+            "visible_to",
+            Shape::List { item: &GRANT, min: 0, max: 100 },
+            "",
+            "Namespaces it is granted to, beside its own; `*` = all. Those that the credential does not cover need its scope `publish`, or `publish:NAMESPACE`.",
+        ),
         key("tags", Shape::Tags, "", "Tags; `code_review` and `code-review` are the same."),
         must("capabilities", Shape::List { item: &Shape::Object(&CAPABILITY), min: 1, max: 500 }, "What it can do."),
     ],
