@@ -4,6 +4,7 @@
 
 use agent_reach::api::pb;
 use agent_reach::config::Config;
+use agent_reach::telemetry::metrics::{Counter, Gauge, Histogram};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::fs;
@@ -103,4 +104,34 @@ fn every_setting_is_read_somewhere() {
     }
     assert!(dead.is_empty(), "settings that nothing reads: {dead:#?}");
     assert!(!reads(&wiring, "no_such_setting"), "the check can fail");
+}
+
+/// A metric that nobody sets is a promise that is not kept.
+#[test]
+fn every_metric_is_set_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let code: Vec<String> = files
+        .iter()
+        .filter(|f| !f.ends_with("telemetry/metrics.rs"))
+        .map(|f| fs::read_to_string(f).unwrap().split("#[cfg(test)]\nmod tests").next().unwrap_or("").to_string())
+        .collect();
+    let set = |kind: &str, name: &str| {
+        let used = format!("{kind}::{name}");
+        code.iter().any(|text| {
+            text.match_indices(&used).any(|(at, _)| !text[at + used.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let mut dead: Vec<String> = Vec::new();
+    let mut look = |kind: &str, name: String| {
+        if !set(kind, &name) {
+            dead.push(format!("{kind}::{name}"));
+        }
+    };
+    Counter::ALL.iter().for_each(|c| look("Counter", format!("{c:?}")));
+    Gauge::ALL.iter().for_each(|g| look("Gauge", format!("{g:?}")));
+    Histogram::ALL.iter().for_each(|h| look("Histogram", format!("{h:?}")));
+    assert!(dead.is_empty(), "metrics that nothing sets: {dead:#?}");
+    assert!(!set("Counter", "NoSuchMetric"), "the check can fail");
 }

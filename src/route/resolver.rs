@@ -11,6 +11,7 @@ use crate::error::{Code, Error};
 use crate::route::prepare::{Limits, prepare};
 use crate::route::shortlist::Shortlist;
 use crate::route::{pipeline, reading};
+use crate::telemetry::metrics::{Histogram, observe};
 use crate::types::decision::{Decision, Note};
 use crate::types::lang::Lang;
 use crate::types::policy::Policy;
@@ -113,6 +114,8 @@ impl Resolver {
         let routing = self.clock.instant();
         let (list, mut decision) = pipeline::decide(&view, &query);
         let done = self.clock.instant();
+        observe(Histogram::Route, &["embed"], routing.duration_since(begin).as_secs_f64());
+        observe(Histogram::Route, &["decide"], done.duration_since(routing).as_secs_f64());
         if !query.vectors.is_empty() && view.learned.part(&view.visible(&query.principal)).is_none() {
             view.learned.demand().ask(&query.principal.namespaces);
         }
