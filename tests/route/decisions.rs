@@ -65,7 +65,7 @@ async fn the_fallback_takes_what_nobody_fits() {
 /// T10: a threshold of 0.0 is a threshold, and the shape of an answer does not depend on how many there are.
 #[tokio::test]
 async fn zero_is_a_threshold() {
-    let point = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
+    let point = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 0 };
     let w = world_with(Policy { point: Some(point), live_margin: 0.0, ..Policy::default() }).await;
     w.register(agent("a", "x", &[("translate_text", "translate a text")])).await;
     assert_eq!(w.ask("please translate this letter").await.decision.kind, Auto);

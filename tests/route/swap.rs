@@ -111,7 +111,7 @@ async fn two_models_of_one_name_never_meet() {
 /// T1: thresholds that name other models than those in use don't hold, and the decision says so; it holds again when they do.
 #[tokio::test]
 async fn thresholds_of_another_model_are_said_to_be() {
-    let lax = OperatingPoint { auto: 0.0, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
+    let lax = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
     let policy = Policy { point: Some(lax), fitted_for: vec!["fake-zh/fake/64".into(), "fake-en/fake/64".into()], ..Policy::default() };
     let w = world_with(policy.clone()).await;
     pumps(&w, 0..10).await;
