@@ -54,6 +54,8 @@ pub enum Failure {
     Service(pb::Error),
     /// Words for people: a wrong flag, a file that is not there, no server.
     Words(String),
+    /// The sum of failures that the data told already, one by one.
+    Told(String),
     /// Data could not be written.
     Io(io::Error),
 }
@@ -77,6 +79,10 @@ impl Failure {
             Self::Io(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Io(e) => {
                 say(&format!("error: the output can't be written: {e}"));
+                return ExitCode::from(2);
+            }
+            Self::Told(words) => {
+                say(&format!("error: {}", escaped(&words)));
                 return ExitCode::from(2);
             }
             Self::Words(words) => {

@@ -69,7 +69,7 @@ impl Register {
         bar.finish_and_clear();
         let Tally { done, changed, embedded, refused } = tally;
         say(&format!("{done} manifests: {changed} registered, {} unchanged, {embedded} texts embedded; {refused} refused", done - changed));
-        if refused > 0 { Err(Failure::words(format!("{refused} manifests or files were refused"))) } else { Ok(Exit::Ok) }
+        if refused > 0 { Err(Failure::Told(format!("{refused} manifests or files were refused"))) } else { Ok(Exit::Ok) }
     }
 }
 

@@ -157,7 +157,9 @@ async fn granting_to_strangers_needs_a_scope() {
     may(&["publish:rival"], &["rival"]).await.unwrap();
     assert_eq!(may(&["publish:rival"], &["rival", "*"]).await.unwrap_err().code, Code::Forbidden);
     may(&["publish"], &["rival", "*"]).await.unwrap();
-    w.register(shown_to(&["*", "anybody"])).await;
+    let mut operators = shown_to(&["*", "anybody"]);
+    operators["agent_id"] = json!("operators");
+    w.register(operators).await;
 }
 
 /// M11: what a tenant is told of its own registration does not depend on what others have: neither what was embedded for it, nor the generation.
