@@ -136,9 +136,9 @@ fn over(old: &PolicyChange, new: &PolicyChange) -> PolicyChange {
 pub fn check(change: &PolicyChange, configured: &Policy) -> Result<(), Error> {
     let mut faults = Vec::new();
     let mut point = |at: String, p: &OperatingPoint| {
-        for (name, value) in
-            [("auto", p.auto), ("auto_learned", p.auto_at(1.0)), ("auto_margin", p.auto_margin), ("suggest", p.suggest), ("floor", p.floor)]
-        {
+        let learned = p.auto_learned.map(|v| ("auto_learned", v));
+        let always = [("auto", p.auto), ("auto_margin", p.auto_margin), ("suggest", p.suggest), ("floor", p.floor)];
+        for (name, value) in always.into_iter().chain(learned) {
             if !(0.0..=1.0).contains(&value) {
                 faults.push(Fault::new(format!("{at}/{name}"), "a number from 0 to 1", format!("it is {value}")));
             }
