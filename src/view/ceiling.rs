@@ -215,7 +215,7 @@ mod tests {
         let reach = ceilings.reach(&Visible::all()).unwrap();
         assert!((reach.lines[0] - 1.0f32.cos()).abs() < 1e-6 && reach.talk == reach.lines[0], "{reach:?}");
         ceilings.add(3, 2, &pool, &[&unit(2.0)]);
-        assert_eq!(ceilings.reach(&Visible::all()).unwrap().lines, [1.0], "not what was remembered");
+        assert!(ceilings.reach(&Visible::all()).unwrap().lines[0] > 0.999, "not what was remembered");
         assert_eq!(ceilings.reach(&Visible::of([0])).unwrap().lines, reach.lines, "others' capabilities don't count");
         // without talk there is one scale
         let mut plain = Ceilings::new(3);
