@@ -106,9 +106,12 @@ pub fn migrate(connection: &mut Connection, path: &str) -> Result<(), StoreError
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(usize::try_from(found).unwrap_or(0)) {
         let step = connection.transaction()?;
         // tables that are there already, or are not: the number of the format is wrong
-        step.execute_batch(sql).map_err(|e| match StoreError::from(e) {
-            StoreError::Internal(what) => StoreError::Damaged { path: path.into(), what: format!("its format is not {found}: {what}") },
-            other => other,
+        step.execute_batch(sql).map_err(|e| {
+            let error = StoreError::from(e);
+            if let StoreError::Internal(what) = &error {
+                return StoreError::Damaged { path: path.into(), what: format!("its format is not {found}: {what}") };
+            }
+            error
         })?;
         step.pragma_update(None, "application_id", APPLICATION_ID)?;
         step.pragma_update(None, "user_version", i64::try_from(index + 1).unwrap_or(i64::MAX))?;
