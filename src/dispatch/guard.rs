@@ -1,20 +1,24 @@
 //! The one client through which every outbound call goes: agents, health checks, callbacks, schema references.
 //!
-//! In: a [`Call`] with its limits. Out: status, a few headers and the whole body, or a [`CallError`] that says whose fault it is.
+//! In: a [`Call`] with its limits. Out: status, headers and the body, whole or piece by piece, or a [`CallError`] that says whose fault it is.
 //! Each call: canonical URL → resolve → every address checked → connection to exactly these addresses. No redirects, no proxies from the
 //! environment, no decompression; time, body and headers are bounded. Invariant: no byte is sent to an address that the policy refuses, whatever a
 //! name resolved to before. Cost: a pooled connection. Not here: what a status means (`transport`), the rules (`types::address`, `types::outbound`).
 
 use crate::types::address::{Refusal, Use, canonical};
 use crate::types::outbound::OutboundPolicy;
-use futures::StreamExt;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::HeaderMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest body of a health check in bytes.
 pub const HEALTH_BODY: usize = 64 * 1024;
+/// Largest headers of an answer over HTTP/2, in bytes.
+const MAX_HEADERS: u32 = 64 * 1024;
 /// Longest health check.
 pub const HEALTH_TIME: Duration = Duration::from_secs(2);
 
@@ -82,8 +86,78 @@ pub struct Answer {
     pub retry_after: Option<Duration>,
     /// `Content-Type`.
     pub content_type: String,
+    /// `Content-Encoding`; the body is as it came.
+    pub encoding: String,
     /// Body.
     pub body: Vec<u8>,
+}
+
+/// The beginning of an answer. Its body is read piece by piece, within the bounds of the call.
+pub struct Opened {
+    status: u16,
+    headers: HeaderMap,
+    body: reqwest::Body,
+    read: usize,
+    max_body: usize,
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Bytes of the body, in order.
+    Data(Bytes),
+    /// What follows the body (HTTP/2).
+    Trailers(HeaderMap),
+}
+
+impl Opened {
+    /// HTTP status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// All headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// A header as text; empty when it is absent or no text.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Piece>, CallError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = match frame.map_err(|e| reason(&e))?.into_data() {
+                Ok(data) => {
+                    self.read = self.read.saturating_add(data.len());
+                    return if self.read > self.max_body { Err(CallError::TooLarge) } else { Ok(Some(Piece::Data(data))) };
+                }
+                Err(frame) => frame,
+            };
+            if let Ok(trailers) = frame.into_trailers() {
+                return Ok(Some(Piece::Trailers(trailers)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The whole answer.
+    pub async fn whole(mut self) -> Result<Answer, CallError> {
+        let retry_after = self.header("retry-after").trim().parse().ok().map(Duration::from_secs);
+        let (content_type, encoding) = (self.header("content-type").to_string(), self.header("content-encoding").to_ascii_lowercase());
+        if self.body.size_hint().lower() > self.max_body as u64 {
+            return Err(CallError::TooLarge);
+        }
+        let mut body = Vec::new();
+        while let Some(piece) = self.next().await? {
+            if let Piece::Data(data) = piece {
+                body.extend_from_slice(&data);
+            }
+        }
+        Ok(Answer { status: self.status, retry_after, content_type, encoding, body })
+    }
 }
 
 /// Why there is no answer. Words without addresses or keys.
@@ -117,6 +191,8 @@ impl std::fmt::Display for CallError {
 #[derive(Clone)]
 pub struct Guard {
     client: reqwest::Client,
+    /// The same under the same rules, for HTTP/2 without asking first.
+    http2: reqwest::Client,
     policy: Arc<OutboundPolicy>,
     lookup: Arc<dyn Lookup>,
 }
@@ -130,19 +206,22 @@ impl Guard {
     /// The same with a resolver of one's own.
     pub fn with_lookup(policy: OutboundPolicy, connect: Duration, lookup: Arc<dyn Lookup>) -> Result<Self, String> {
         let policy = Arc::new(policy);
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(connect)
-            .pool_idle_timeout(Duration::from_secs(30))
-            .pool_max_idle_per_host(32)
-            .tcp_nodelay(true)
-            .user_agent("agent-reach")
-            .dns_resolver(Arc::new(Pinned { policy: policy.clone(), lookup: lookup.clone() }))
-            .build()
-            .map_err(|e| e.to_string())?;
-        Ok(Self { client, policy, lookup })
+        let builder = || {
+            reqwest::Client::builder()
+                .no_proxy()
+                .redirect(reqwest::redirect::Policy::none())
+                .referer(false)
+                .connect_timeout(connect)
+                .pool_idle_timeout(Duration::from_secs(30))
+                .pool_max_idle_per_host(32)
+                .tcp_nodelay(true)
+                .user_agent("agent-reach")
+                .dns_resolver(Arc::new(Pinned { policy: policy.clone(), lookup: lookup.clone() }))
+        };
+        let http2 = builder().http2_prior_knowledge().http2_max_header_list_size(MAX_HEADERS);
+        let client = builder().build().map_err(|e| e.to_string())?;
+        let http2 = http2.build().map_err(|e| e.to_string())?;
+        Ok(Self { client, http2, policy, lookup })
     }
 
     /// The rules it follows.
@@ -170,30 +249,31 @@ impl Guard {
         }
     }
 
-    /// Makes one call.
+    /// Makes one call and reads its whole answer.
     pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
+        self.open(call).await?.whole().await
+    }
+
+    /// Makes one call; the body of the answer is read piece by piece.
+    pub async fn open(&self, call: Call) -> Result<Opened, CallError> {
+        self.begin(&self.client, call).await
+    }
+
+    /// The same over HTTP/2, in the clear too: what gRPC speaks.
+    pub async fn open_http2(&self, call: Call) -> Result<Opened, CallError> {
+        self.begin(&self.http2, call).await
+    }
+
+    async fn begin(&self, client: &reqwest::Client, call: Call) -> Result<Opened, CallError> {
         // addresses written as such never reach the resolver: checked here, names in `Pinned`
         let url = self.check(&call.url).map_err(CallError::Blocked)?;
-        let mut request = self.client.request(call.method, url).timeout(call.within).body(call.body);
+        let mut request = client.request(call.method, url).timeout(call.within).body(call.body);
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
         let answer = request.send().await.map_err(|e| reason(&e))?;
-        let header = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_string();
-        let retry_after = header("retry-after").trim().parse().ok().map(Duration::from_secs);
-        let (status, content_type) = (answer.status().as_u16(), header("content-type"));
-        if answer.content_length().is_some_and(|n| n > call.max_body as u64) {
-            return Err(CallError::TooLarge);
-        }
-        let (mut body, mut stream) = (Vec::new(), answer.bytes_stream());
-        while let Some(chunk) = stream.next().await {
-            let chunk = chunk.map_err(|e| reason(&e))?;
-            if body.len() + chunk.len() > call.max_body {
-                return Err(CallError::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Answer { status, retry_after, content_type, body })
+        let (head, body) = hyper::Response::<reqwest::Body>::from(answer).into_parts();
+        Ok(Opened { status: head.status.as_u16(), headers: head.headers, body, read: 0, max_body: call.max_body })
     }
 
     /// Asks a health address: true for 2xx inside two seconds and 64 KiB.

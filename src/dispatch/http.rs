@@ -2,9 +2,12 @@
 //!
 //! In: a [`Delivery`]. Out: [`Receipt`]s by status: 200 = done with the result, 202 = accepted (the rest follows by `ack`), 409 = not mine,
 //! 422 = payload refused, 429/503 with `Retry-After` = busy, 403/404/410 = refused, anything else or a broken connection = nack(retryable).
-//! Invariant: a body that says "error" inside a 200 is no success. Cost: one pooled connection. Not here: who is called (`engine`), limits on addresses (`guard`).
+//! Invariants: a body that says "error" inside a 200 is no success; a body that is no text is never taken for one; an agent's own words reach the
+//! caller only through `echo`. Cost: one pooled connection. Not here: who is called (`engine`), limits on addresses (`guard`).
 
+use crate::dispatch::body;
 use crate::dispatch::dice::Dice;
+use crate::dispatch::echo;
 use crate::dispatch::engine::{Delivery, Receipt};
 use crate::dispatch::guard::{Answer, Call, CallError, Guard};
 use crate::dispatch::response::{self, Reading, Said};
@@ -93,9 +96,14 @@ pub fn pushed<'a>(d: &'a Delivery, e: &'a Envelope) -> Pushed<'a> {
     }
 }
 
-/// One of the endpoints that are called over HTTP, by weight.
-pub fn choose<'a>(endpoints: &'a [Endpoint], dice: &mut Dice) -> Option<&'a Endpoint> {
-    let fit = || endpoints.iter().filter(|e| e.protocol == Protocol::Http);
+/// One of the endpoints that are called, by weight; only those over HTTP for a mapped service.
+pub fn choose<'a>(endpoints: &'a [Endpoint], mapped: bool, dice: &mut Dice) -> Option<&'a Endpoint> {
+    let fits = |e: &&Endpoint| match e.protocol {
+        Protocol::Http => true,
+        Protocol::Grpc | Protocol::Mcp => !mapped,
+        Protocol::Pull => false,
+    };
+    let fit = || endpoints.iter().filter(fits);
     let total: u64 = fit().map(|e| u64::from(e.weight)).sum();
     let mut at = dice.below(total.max(1));
     fit().find(|e| {
@@ -136,18 +144,18 @@ pub fn read(answer: Result<Answer, CallError>) -> Receipt {
         |cause: Cause, reason: String, retry_after: Option<Duration>| Receipt::Nacked { cause, reason: Arc::from(reason), retry_after };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(CallError::Blocked(why)) => return nack(Cause::Blocked, format!("{}: {why}", why.as_str()), None),
-        Err(e @ CallError::Connect) => return nack(Cause::Connect, e.to_string(), None),
-        Err(e @ CallError::Timeout) => return nack(Cause::Timeout, e.to_string(), None),
-        Err(e @ (CallError::Broken | CallError::TooLarge)) => return nack(Cause::Broken, e.to_string(), None),
+        Err(e) => return broken(e),
     };
-    let text = String::from_utf8_lossy(&answer.body);
-    let words = || match response::find_json(&text).and_then(|j| serde_json::from_str::<serde_json::Value>(j).ok()) {
-        Some(body) if body.is_object() => response::words(&body, None),
-        Some(_) | None => text.chars().filter(|c| !c.is_control()).take(200).collect(),
+    let text = body::text(&answer, MAX_PAYLOAD);
+    let words = || match &text {
+        Ok(text) => echo::says(&words_of(text)),
+        Err(why) => why.to_string(),
     };
     match answer.status {
-        200 | 201 | 203 | 204 => success(&text),
+        200 | 201 | 203 | 204 => match &text {
+            Ok(text) => success(text),
+            Err(why) => why.receipt(answer.status),
+        },
         202 => Receipt::Accepted,
         409 => Receipt::Rejected(Arc::from(words())),
         400 | 422 => Receipt::Refused { code: Code::PayloadInvalid, reason: Arc::from(words()) },
@@ -155,8 +163,27 @@ pub fn read(answer: Result<Answer, CallError>) -> Receipt {
             Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(format!("status {}: {}", answer.status, words())) }
         }
         413 => Receipt::Refused { code: Code::PayloadTooLarge, reason: Arc::from(words()) },
-        429 | 503 => nack(Cause::Busy, format!("busy: {}", words()), answer.retry_after),
+        429 | 503 => nack(Cause::Busy, format!("status {}, busy: {}", answer.status, words()), answer.retry_after),
         status => nack(Cause::Nack, format!("status {status}: {}", words()), answer.retry_after),
+    }
+}
+
+/// The receipt of a call without an answer.
+pub fn broken(e: CallError) -> Receipt {
+    let cause = match e {
+        CallError::Blocked(_) => Cause::Blocked,
+        CallError::Connect => Cause::Connect,
+        CallError::Timeout => Cause::Timeout,
+        CallError::Broken | CallError::TooLarge => Cause::Broken,
+    };
+    Receipt::Nacked { cause, reason: Arc::from(e.to_string()), retry_after: None }
+}
+
+/// The words of an error in a body: those of its JSON, else the body itself.
+fn words_of(text: &str) -> String {
+    match response::find_json(text).and_then(|j| serde_json::from_str::<serde_json::Value>(j).ok()) {
+        Some(body) if body.is_object() => response::words(&body, None),
+        Some(_) | None => crate::types::text::cut(text, 2_000).to_string(),
     }
 }
 
@@ -167,8 +194,8 @@ fn success(text: &str) -> Receipt {
     let reply = response::read(text);
     let said = reply.data.as_ref().map(|d| response::said(&d.value(), &Reading::default()));
     match said {
-        Some(Said::Bad(reason)) => Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(reason) },
-        Some(Said::Again(reason)) => Receipt::Nacked { cause: Cause::Nack, reason: Arc::from(reason), retry_after: None },
+        Some(Said::Bad(reason)) => Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(echo::says(&reason)) },
+        Some(Said::Again(reason)) => Receipt::Nacked { cause: Cause::Nack, reason: Arc::from(echo::says(&reason)), retry_after: None },
         Some(Said::Good) | None => Receipt::Acked(reply),
     }
 }
@@ -178,7 +205,46 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Receipt {
-        read(Ok(Answer { status, retry_after: Some(Duration::from_secs(7)), content_type: String::new(), body: body.as_bytes().to_vec() }))
+        with(status, "", "", body.as_bytes())
+    }
+
+    fn with(status: u16, content_type: &str, encoding: &str, body: &[u8]) -> Receipt {
+        let (content_type, encoding, retry_after) = (content_type.into(), encoding.into(), Some(Duration::from_secs(7)));
+        read(Ok(Answer { status, retry_after, content_type, encoding, body: body.to_vec() }))
+    }
+
+    fn words_in(receipt: &Receipt) -> String {
+        match receipt {
+            Receipt::Nacked { reason, .. } | Receipt::Refused { reason, .. } | Receipt::Rejected(reason) => reason.to_string(),
+            Receipt::Delivered | Receipt::Accepted | Receipt::Progress(_) | Receipt::Acked(_) => panic!("no words in {receipt:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_never_taken_for_text() {
+        let mut zipped = Vec::new();
+        let mut zip = flate2::read::GzEncoder::new(&b"{\"price\": 7}"[..], flate2::Compression::default());
+        std::io::Read::read_to_end(&mut zip, &mut zipped).unwrap();
+        assert!(matches!(with(200, "application/json", "gzip", &zipped), Receipt::Acked(r) if r.data.is_some()), "opened");
+        let lost = with(200, "application/json", "", &zipped);
+        assert!(words_in(&lost).contains("content-type application/json"), "{lost:?}");
+        let picture = with(200, "image/png", "", &[0x89, b'P', 0xff]);
+        assert!(matches!(&picture, Receipt::Refused { code: Code::AgentRejected, .. }) && words_in(&picture).contains("image/png"));
+        assert!(words_in(&with(200, "text/plain", "br", b"x")).contains("content-encoding br"));
+        assert!(words_in(&with(500, "image/png", "", &[0xff])).contains("image/png"), "of errors too");
+    }
+
+    #[test]
+    fn errors_are_shown_short_plain_and_without_credentials() {
+        let said =
+            words_in(&answer(500, "Traceback\r\n  conn = \"postgres://me:pw@db/x\"\u{1b}[2J Authorization: Bearer sk-CANARY-0123456789"));
+        assert!(said.starts_with("status 500: the agent says: Traceback conn"), "{said}");
+        assert!(!said.contains("CANARY") && !said.contains("pw@") && !said.contains('\u{1b}') && !said.contains('\n'), "{said}");
+        assert!(words_in(&answer(502, &"long ".repeat(1_000_000))).chars().count() < 350);
+        let json = words_in(&answer(500, "{\"message\": \"token=abc123 is wrong\"}"));
+        assert_eq!(json, "status 500: the agent says: token=[hidden] is wrong");
+        assert_eq!(words_in(&answer(503, "")), "status 503, busy: the agent gave no reason");
+        assert!(words_in(&answer(200, "{\"code\": 7, \"msg\": \"password: x\"}")).ends_with("password: [hidden]"));
     }
 
     #[test]
@@ -203,11 +269,14 @@ mod tests {
     #[test]
     fn endpoints_share_by_weight() {
         let at = |a: &str, weight: u32| Endpoint { protocol: Protocol::Http, address: a.into(), weight };
-        let list = [at("a", 1), at("b", 3), Endpoint { protocol: Protocol::Grpc, address: "c".into(), weight: 100 }];
+        let list = [at("a", 1), at("b", 3), Endpoint { protocol: Protocol::Grpc, address: "c".into(), weight: 4 }];
         let mut dice = Dice::new(1);
-        let b = (0..4_000).filter(|_| choose(&list, &mut dice).is_some_and(|e| e.address == "b")).count();
-        assert!((2_850..3_150).contains(&b), "{b}");
-        assert!(choose(&[], &mut dice).is_none());
+        let mut share =
+            |mapped: bool, name: &str| (0..4_000).filter(|_| choose(&list, mapped, &mut dice).is_some_and(|e| e.address == name)).count();
+        let (mapped, any) = (share(true, "b"), share(false, "c"));
+        assert!((2_850..3_150).contains(&mapped) && (1_850..2_150).contains(&any), "{mapped} {any}");
+        assert_eq!(share(true, "c"), 0, "a mapped service speaks HTTP");
+        assert!(choose(&[], false, &mut dice).is_none());
     }
 
     #[test]

@@ -4,15 +4,19 @@
 //! `backpressure`, `timeouts`, `dedup`, `poison`, `response`, `callback`. They know no clock, no socket and no store.
 
 pub mod backpressure;
+pub mod body;
 pub mod breaker;
 pub mod budget;
 pub mod callback;
 pub mod dedup;
 pub mod dice;
+pub mod echo;
 pub mod engine;
+pub mod grpc;
 pub mod guard;
 pub mod http;
 pub mod limit;
+pub mod mcp;
 pub mod memory;
 pub mod pace;
 pub mod poison;

@@ -155,6 +155,8 @@ pub struct Target {
     pub rest: Option<Arc<Rest>>,
     /// What the states of a polled task mean.
     pub states: Option<StateMachine>,
+    /// Name of the tool, where the agent is an MCP server; the capability when absent.
+    pub tool: Option<Arc<str>>,
 }
 
 impl Target {
@@ -178,6 +180,7 @@ impl Target {
             idempotent: false,
             rest: None,
             states: None,
+            tool: None,
         }
     }
 

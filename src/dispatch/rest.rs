@@ -4,6 +4,8 @@
 //! answer a receipt, or the task to ask about. Invariants: a secret goes only to addresses below those it was named for; values in a path are
 //! percent-encoded, so that a payload can't choose another path. Pure. Not here: the call itself (`guard`), the pauses of polling (`service`).
 
+use crate::dispatch::body;
+use crate::dispatch::echo;
 use crate::dispatch::engine::Receipt;
 use crate::dispatch::guard::{Answer, Call, CallError};
 use crate::dispatch::http;
@@ -156,7 +158,10 @@ fn by_status(answer: Answer) -> Receipt {
         // a conflict of the business is no "not mine"
         Receipt::Rejected(reason) => Receipt::Refused { code: Code::AgentRejected, reason },
         // without receipts of its own it can accept nothing
-        Receipt::Accepted => Receipt::Acked(response::read(&String::from_utf8_lossy(&answer.body))),
+        Receipt::Accepted => match body::text(&answer, MAX_PAYLOAD) {
+            Ok(text) => Receipt::Acked(response::read(&text)),
+            Err(why) => why.receipt(answer.status),
+        },
         other @ (Receipt::Delivered | Receipt::Progress(_) | Receipt::Acked(_) | Receipt::Nacked { .. } | Receipt::Refused { .. }) => other,
     }
 }
@@ -168,12 +173,18 @@ pub fn read(rest: &Rest, base: &str, answer: Result<Answer, CallError>) -> Meani
         Ok(answer) => return Meaning::Receipt(by_status(answer)),
         Err(e) => return Meaning::Receipt(http::read(Err(e))),
     };
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let text = match body::text(&answer, MAX_PAYLOAD) {
+        Ok(text) => text,
+        Err(why) => return Meaning::Receipt(why.receipt(answer.status)),
+    };
     let body: Value = response::find_json(&text).and_then(|j| serde_json::from_str(j).ok()).unwrap_or(Value::Null);
     match response::said(&body, &reading(rest)) {
-        Said::Bad(reason) => return Meaning::Receipt(Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(reason) }),
+        Said::Bad(reason) => {
+            return Meaning::Receipt(Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(echo::says(&reason)) });
+        }
         Said::Again(reason) => {
-            return Meaning::Receipt(Receipt::Nacked { cause: Cause::Nack, reason: Arc::from(reason), retry_after: None });
+            let reason = Arc::from(echo::says(&reason));
+            return Meaning::Receipt(Receipt::Nacked { cause: Cause::Nack, reason, retry_after: None });
         }
         Said::Good => {}
     }
@@ -201,12 +212,16 @@ pub fn read_look(rest: &Rest, states: &StateMachine, answer: Result<Answer, Call
     if !(200..300).contains(&answer.status) {
         return Some(by_status(answer));
     }
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let text = match body::text(&answer, MAX_PAYLOAD) {
+        Ok(text) => text,
+        Err(why) => return Some(why.receipt(answer.status)),
+    };
     let body: Value = response::find_json(&text).and_then(|j| serde_json::from_str(j).ok()).unwrap_or(Value::Null);
     let place = rest.poll.as_ref().map_or("", |p| p.state.as_str());
     let state = body.pointer(place).and_then(as_text).unwrap_or_default();
     let has = |list: &[String]| list.iter().any(|s| s.eq_ignore_ascii_case(&state));
-    let words = || Arc::from(format!("{state}: {}", response::words(&body, rest.answer.as_ref().and_then(|a| a.message.as_deref()))));
+    let said = || response::words(&body, rest.answer.as_ref().and_then(|a| a.message.as_deref()));
+    let words = || Arc::from(format!("task {}: {}", echo::plain(&state), echo::says(&said())));
     if has(&states.processing) {
         None
     } else if has(&states.retryable) {
@@ -234,7 +249,7 @@ mod tests {
     }
 
     fn answer(status: u16, body: Value) -> Result<Answer, CallError> {
-        Ok(Answer { status, retry_after: None, content_type: String::new(), body: body.to_string().into_bytes() })
+        Ok(Answer { status, retry_after: None, content_type: String::new(), encoding: String::new(), body: body.to_string().into_bytes() })
     }
 
     fn secret() -> HeaderSecret {
@@ -285,9 +300,11 @@ mod tests {
         assert!(
             matches!(receipt(json!({"code": 0, "data": {"refund": {"id": 7}}})), Receipt::Acked(r) if r.data == Some(payload(json!({"id": 7}))))
         );
-        assert!(matches!(receipt(json!({"code": 17, "msg": "later"})), Receipt::Nacked { reason, .. } if &*reason == "later"));
         assert!(
-            matches!(receipt(json!({"code": 3, "msg": "no such order"})), Receipt::Refused { reason, .. } if &*reason == "no such order")
+            matches!(receipt(json!({"code": 17, "msg": "later"})), Receipt::Nacked { reason, .. } if &*reason == "the agent says: later")
+        );
+        assert!(
+            matches!(receipt(json!({"code": 3, "msg": "no such order"})), Receipt::Refused { reason, .. } if &*reason == "the agent says: no such order")
         );
         assert!(matches!(read(&r, "http://o", answer(409, json!({"message": "twice"}))), Meaning::Receipt(Receipt::Refused { .. })));
         assert!(matches!(read(&r, "http://o", answer(503, json!({}))), Meaning::Receipt(Receipt::Nacked { cause: Cause::Busy, .. })));

@@ -240,6 +240,9 @@ pub struct Capability {
     /// How an existing REST service is called for it, instead of with the whole delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Arc<Rest>>,
+    /// Name of the tool at an `mcp` endpoint, at most 128 characters; the intent when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Arc<str>>,
 }
 
 /// How a call to an existing REST service is made of a payload, and a result of its answer. Places in a JSON document are JSON pointers.

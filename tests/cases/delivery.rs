@@ -1,6 +1,7 @@
 //! Delivery among agents of which one is no good.
 
 use crate::harness::key;
+use agent_reach::api::grpc::worker::WorkerCodec;
 use agent_reach::clock::SystemClock;
 use agent_reach::dispatch::engine::Receipt;
 use agent_reach::dispatch::guard::Guard;
@@ -44,19 +45,30 @@ impl NextTarget for Turns {
     }
 }
 
-async fn start(targets: &[Target]) -> (Dispatcher, Tasks) {
+pub async fn start(targets: &[Target]) -> (Dispatcher, Tasks) {
+    start_with(Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap(), targets).await
+}
+
+/// A dispatcher over agents that are asked in turn.
+pub async fn start_with(guard: Guard, targets: &[Target]) -> (Dispatcher, Tasks) {
+    start_all(Arc::new(MemoryStore::default()), guard, Settings::default(), targets).await
+}
+
+/// The same with everything as it is given.
+pub async fn start_all(store: Arc<MemoryStore>, guard: Guard, settings: Settings, targets: &[Target]) -> (Dispatcher, Tasks) {
     let tasks = Tasks::new();
     let ports = Ports {
-        store: Arc::new(MemoryStore::default()),
+        store,
         next: Arc::new(Turns(targets.to_vec(), AtomicUsize::new(0))),
-        guard: Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap(),
+        guard,
+        grpc: Arc::new(WorkerCodec),
         clock: Arc::new(SystemClock),
         sinks: Vec::new(),
     };
-    (Dispatcher::start(ports, tasks.clone(), Settings::default()).await.unwrap(), tasks)
+    (Dispatcher::start(ports, tasks.clone(), settings).await.unwrap(), tasks)
 }
 
-fn pull(id: &str) -> Target {
+pub fn pull(id: &str) -> Target {
     Target::plain(key("ns", id), "work")
 }
 
@@ -65,7 +77,7 @@ fn work() -> SubmitRequest {
 }
 
 /// Does everything it gets.
-fn echo(d: &Dispatcher, tasks: &Tasks, target: &Target) {
+pub fn echo(d: &Dispatcher, tasks: &Tasks, target: &Target) {
     let (d, target, mut session) = (d.clone(), target.clone(), d.work(target));
     drop(tasks.spawn(Stage::Work, "case-echo", async move {
         session.demand(5);

@@ -12,4 +12,5 @@ mod fleet;
 mod harness;
 mod hostile;
 mod load;
+mod protocols;
 mod settings;

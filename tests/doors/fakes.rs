@@ -1,6 +1,7 @@
 //! A node whose registry and matcher are toys, with real doors.
 
 use agent_reach::api::auth::Authenticator;
+use agent_reach::api::grpc::worker::WorkerCodec;
 use agent_reach::api::ports::{AdminPort, FeedbackPort, MatcherPort, RegistryPort, Resolved, StatusPort, Version};
 use agent_reach::api::service::{Parts, Service};
 use agent_reach::api::{self, Doors, pb};
@@ -386,6 +387,7 @@ pub async fn node(settings: &[(&str, &str)], more: &str) -> Node {
         store: Arc::new(MemoryStore::default()),
         next: Arc::new(FakeNext(world.clone())),
         guard: Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap(),
+        grpc: Arc::new(WorkerCodec),
         clock: Arc::new(SystemClock),
         sinks: Vec::new(),
     };

@@ -10,6 +10,7 @@ mod matcher;
 mod registry;
 pub mod status;
 pub mod wire;
+pub mod worker;
 
 use crate::api::listen;
 use crate::api::pb;

@@ -6,6 +6,7 @@ mod lessons;
 mod meter;
 mod next;
 
+use crate::api::grpc::worker::WorkerCodec;
 use crate::clock::Clock;
 use crate::config::{AgentLabels, Config, Outbound, OutboundSecret};
 use crate::dispatch::breaker::BreakerConfig;
@@ -103,6 +104,7 @@ pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
         store: Arc::new(SqliteMessages::new(store.clone())),
         next: Arc::new(Matched::new(resolver.clone(), views.clone())),
         guard: guard(config)?,
+        grpc: Arc::new(WorkerCodec),
         clock: clock.clone(),
         sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))],
     };

@@ -11,12 +11,13 @@ use crate::route::explain;
 use crate::route::resolver::Resolver;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason};
 use crate::types::envelope::{Deliver, Envelope, Mode};
-use crate::types::manifest::{Manifest, Protocol};
+use crate::types::manifest::{Capability, Endpoint, Manifest, Protocol};
 use crate::types::request::ResolveRequest;
 use crate::types::text::fold_name;
 use crate::types::{AgentKey, Fault};
 use crate::view::{View, Views};
 use futures::future::BoxFuture;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Candidates asked for: whoever is next in line must be among them.
@@ -48,7 +49,10 @@ impl Matched {
         };
         let view = self.views.load();
         let targets = if deliverable { targets(&view, &decision) } else { Vec::new() };
-        if targets.is_empty() { Ok(nobody(decision)) } else { Ok(Choice::Deliver(targets)) }
+        if targets.is_empty() {
+            return Ok(nobody(decision));
+        }
+        Ok(Choice::Deliver(targets))
     }
 }
 
@@ -72,7 +76,7 @@ impl NextTarget for Matched {
         Some(target)
     }
 
-    fn faults_of_result(&self, agent: &AgentKey, capability: &str, data: &serde_json::Value) -> Vec<Fault> {
+    fn faults_of_result(&self, agent: &AgentKey, capability: &str, data: &Value) -> Vec<Fault> {
         let view = self.views.load();
         let cap = view.catalog.agent(agent).and_then(|record| cap_of(&view, record, capability));
         cap.as_ref().and_then(|c| c.output()).and_then(|schema| schema.validate(data).err()).unwrap_or_default()
@@ -127,28 +131,38 @@ fn targets(view: &View, decision: &Decision) -> Vec<Target> {
     decision.candidates.iter().filter(same).filter_map(described).collect()
 }
 
-/// How an agent is reached: called over HTTP where it has an address, else it pulls. Nothing for one that can be reached in neither way.
-fn reach(manifest: &Manifest) -> Option<Reach> {
-    let has = |p: Protocol| manifest.endpoints.iter().any(|e| e.protocol == p);
-    if has(Protocol::Http) {
+/// How an agent is reached: called where it has an address, else it pulls. Nothing for one that can be reached in neither way.
+fn reach(endpoints: &[Endpoint], manifest: &Manifest) -> Option<Reach> {
+    if !endpoints.is_empty() {
         Some(Reach::Push)
-    } else if has(Protocol::Pull) {
+    } else if manifest.endpoints.iter().any(|e| e.protocol == Protocol::Pull) {
         Some(Reach::Pull)
     } else {
         None
     }
 }
 
+/// The endpoints that a capability is called at: a mapped service only over HTTP.
+fn called(manifest: &Manifest, capability: &Capability) -> Arc<[Endpoint]> {
+    let fits = |e: &&Endpoint| match e.protocol {
+        Protocol::Http => true,
+        Protocol::Grpc | Protocol::Mcp => capability.rest.is_none(),
+        Protocol::Pull => false,
+    };
+    manifest.endpoints.iter().filter(fits).cloned().collect()
+}
+
 fn target(cap: &CapEntry) -> Option<Target> {
     let (m, c) = (&cap.agent.manifest, cap.capability());
+    let endpoints = called(m, c);
     Some(Target {
         agent: cap.agent.key.clone(),
         capability: c.intent.clone(),
         score: 1.0,
         probability: 1.0,
         decision_id: Arc::from(""),
-        reach: reach(m)?,
-        endpoints: m.endpoints.iter().filter(|e| e.protocol == Protocol::Http).cloned().collect(),
+        reach: reach(&endpoints, m)?,
+        endpoints,
         places: m.max_queue_depth,
         concurrency: m.concurrency,
         retry: m.retry.clone(),
@@ -159,6 +173,7 @@ fn target(cap: &CapEntry) -> Option<Target> {
         idempotent: c.idempotent,
         rest: c.rest.clone(),
         states: c.state_machine.clone(),
+        tool: c.tool.clone(),
     })
 }
 
@@ -196,7 +211,7 @@ fn nobody(decision: Arc<Decision>) -> Choice {
         words.push(format!("{} {}: {}", d.agent, d.capability, explain::words(&d.why)));
     }
     if decision.kind == DecisionKind::Auto {
-        words.insert(0, "the agents that fit can't be reached by this build: neither an http address nor pull".into());
+        words.insert(0, "the agents that fit can't be reached: no address for this capability, and they don't pull".into());
     }
     Choice::Nobody { code, reason: words.join("; "), faults, decision: Some(decision) }
 }

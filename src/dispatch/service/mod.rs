@@ -9,6 +9,7 @@
 mod ask;
 mod mapped;
 mod pump;
+mod push;
 mod session;
 mod submit;
 mod upkeep;
@@ -16,16 +17,17 @@ mod upkeep;
 use crate::clock::Clock;
 use crate::dispatch::callback::Secret;
 use crate::dispatch::dice::Dice;
-use crate::dispatch::engine::{Counters, Delivery, Effect, Engine, EngineConfig, LaneView, Outcome, Receipt};
+use crate::dispatch::engine::{Counters, Delivery, Effect, Engine, EngineConfig, LaneView, Outcome};
+use crate::dispatch::grpc::Codec;
 use crate::dispatch::guard::Guard;
-use crate::dispatch::http;
-use crate::dispatch::port::{MessageStore, NextTarget, OutcomeSink, Reach, Retention, Write, Wrote};
+use crate::dispatch::mcp;
+use crate::dispatch::port::{MessageStore, NextTarget, OutcomeSink, Retention, Write, Wrote};
 use crate::dispatch::rest::HeaderSecret;
 use crate::dispatch::steady::Steady;
 use crate::error::Error;
 use crate::tasks::{Stage, Tasks};
 use crate::types::envelope::ReachId;
-use crate::types::message::{Cause, Entry, Head, Message, State};
+use crate::types::message::{Entry, Head, Message, State};
 use crate::types::{AgentKey, Decision};
 use parking_lot::Mutex;
 pub use session::{Asker, Session};
@@ -34,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, oneshot};
+use tokio_util::sync::CancellationToken;
 
 /// Settings of the service.
 #[derive(Clone, Debug)]
@@ -60,6 +63,8 @@ pub struct Ports {
     pub next: Arc<dyn NextTarget>,
     /// The client of all outbound calls.
     pub guard: Guard,
+    /// The messages of a push over gRPC.
+    pub grpc: Arc<dyn Codec>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Who is told of outcomes in line.
@@ -110,6 +115,10 @@ struct Inner {
     store: Arc<dyn MessageStore>,
     next: Arc<dyn NextTarget>,
     guard: Guard,
+    grpc: Arc<dyn Codec>,
+    mcp: mcp::Sessions,
+    /// Calls under way: how each is dropped.
+    calls: Mutex<HashMap<(ReachId, u32), CancellationToken>>,
     steady: Steady,
     tasks: Tasks,
     settings: Settings,
@@ -159,7 +168,7 @@ pub fn fresh_id() -> Result<ReachId, Error> {
 impl Dispatcher {
     /// Starts the service: takes up what the store holds, then pumps until the tasks are stopped.
     pub async fn start(ports: Ports, tasks: Tasks, settings: Settings) -> Result<Self, Error> {
-        let Ports { store, next, guard, clock, sinks } = ports;
+        let Ports { store, next, guard, grpc, clock, sinks } = ports;
         let seed = fresh_id()?.0 as u64;
         let inner = Arc::new(Inner {
             engine: Mutex::new(Engine::new(settings.engine.clone(), seed)),
@@ -167,6 +176,9 @@ impl Dispatcher {
             store,
             next,
             guard,
+            grpc,
+            mcp: mcp::Sessions::default(),
+            calls: Mutex::default(),
             steady: Steady::new(clock),
             tasks,
             settings,
@@ -271,7 +283,10 @@ impl Dispatcher {
         match effect {
             Effect::Write(_) => {}
             Effect::Send(delivery) => self.send(delivery),
-            Effect::Cancel { agent, id, delivery } => self.tell_cancel(&agent, &Pulled::Cancel { id, delivery }),
+            Effect::Cancel { agent, id, delivery } => {
+                self.hang_up(id, delivery);
+                self.tell_cancel(&agent, &Pulled::Cancel { id, delivery });
+            }
             Effect::Route { id, envelope, exclude } => {
                 self.inner.tasks.spawn(Stage::Work, "dispatch-route", async move {
                     let answer = this.inner.next.next(envelope, exclude).await;
@@ -289,40 +304,6 @@ impl Dispatcher {
             }
             Effect::Breaker { agent, state } => tracing::warn!(%agent, state = state.as_str(), "breaker"),
         }
-    }
-
-    fn send(&self, delivery: Box<Delivery>) {
-        let this = self.clone();
-        let (id, number, agent) = (delivery.id, delivery.delivery, delivery.target.agent.clone());
-        if delivery.target.reach == Reach::Pull {
-            return self.hand_over(delivery);
-        }
-        self.inner.tasks.spawn(Stage::Work, "dispatch-push", async move {
-            let address = http::choose(&delivery.target.endpoints, &mut this.inner.dice.lock()).map(|e| e.address.clone());
-            let receipt = match address {
-                Some(address) => match delivery.target.rest.clone() {
-                    Some(mapping) => match this.call_mapped(&delivery, &mapping, &address).await {
-                        Some(receipt) => receipt,
-                        None => return,
-                    },
-                    None => http::deliver(&this.inner.guard, &delivery, &address).await,
-                },
-                None => Receipt::Nacked { cause: Cause::Connect, reason: Arc::from("no address to call"), retry_after: None },
-            };
-            let receipt = this.checked(&agent, &delivery.target.capability, receipt);
-            // it may be over meanwhile: then nobody waits for this
-            this.with(|engine, now| engine.receipt(now, id, Some(&agent), number, receipt).ok());
-        });
-    }
-
-    /// Holds a result against the output schema: what does not fit becomes a failed attempt with the reasons.
-    fn checked(&self, agent: &AgentKey, capability: &str, receipt: Receipt) -> Receipt {
-        let Receipt::Acked(reply) = &receipt else { return receipt };
-        let data = reply.data.as_ref().map(|d| d.value()).unwrap_or(serde_json::Value::Null);
-        let faults = self.inner.next.faults_of_result(agent, capability, &data);
-        let Some(first) = faults.first() else { return receipt };
-        let more = if faults.len() > 1 { format!(" (and {} more)", faults.len() - 1) } else { String::new() };
-        Receipt::Nacked { cause: Cause::Schema, reason: Arc::from(format!("the result does not fit: {first}{more}")), retry_after: None }
     }
 }
 

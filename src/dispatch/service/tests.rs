@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::dispatch::engine::Receipt;
 use crate::dispatch::memory::{MemoryStore, Mischief};
-use crate::dispatch::port::{Choice, Filter, Target};
+use crate::dispatch::port::{Choice, Filter, Reach, Target};
 use crate::dispatch::sqlite::SqliteMessages;
 use crate::dispatch::state::tests::agent;
 use crate::error::Code;
@@ -47,6 +48,19 @@ impl NextTarget for Fixed {
     }
 }
 
+/// No agent here speaks gRPC (those that do: `tests/protocols`).
+struct NoGrpc;
+
+impl Codec for NoGrpc {
+    fn work(&self, _: &Delivery) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn receipt(&self, _: &Delivery, _: &[u8]) -> Result<Receipt, String> {
+        Err("not spoken here".into())
+    }
+}
+
 fn pull(name: &str) -> Target {
     Target::plain(agent(name), "work")
 }
@@ -60,7 +74,7 @@ async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatche
     let tasks = Tasks::new();
     let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
     let next = Arc::new(Fixed(targets));
-    let ports = Ports { store, next, guard, clock: Arc::new(SystemClock), sinks: Vec::new() };
+    let ports = Ports { store, next, guard, grpc: Arc::new(NoGrpc), clock: Arc::new(SystemClock), sinks: Vec::new() };
     let d = Dispatcher::start(ports, tasks.clone(), Settings::default()).await.unwrap();
     (d, tasks)
 }
@@ -167,7 +181,7 @@ async fn the_same_agent_is_asked_again_after_a_pause_and_a_final_no_is_final() {
     let (d, _own) = start(sqlite(other.path()), vec![push("a", strict)]).await;
     let failed = over(&d, d.submit(me(), ask(None)).await.unwrap().message.id()).await;
     assert_eq!((failed.head.state, failed.head.code), (State::Failed, Some(Code::PayloadInvalid)));
-    assert_eq!((failed.head.reason.as_deref(), seen.load(Ordering::SeqCst)), (Some("order is missing"), 1));
+    assert_eq!((failed.head.reason.as_deref(), seen.load(Ordering::SeqCst)), (Some("the agent says: order is missing"), 1));
 }
 
 #[tokio::test]

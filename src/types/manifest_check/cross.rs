@@ -26,10 +26,36 @@ pub fn manifest(w: &mut Walk<'_>, manifest: &mut Map<String, Value>) {
     if let Some(Value::Array(list)) = manifest.get_mut("visible_to") {
         dedup(list);
     }
+    let protocols = protocols(manifest);
     w.inside("capabilities", |w| {
         names(w, manifest.get("capabilities"));
-        each(w, manifest.get_mut("capabilities"), capability);
+        each(w, manifest.get_mut("capabilities"), |w, c| {
+            capability(w, c);
+            ways(w, c, &protocols);
+        });
     });
+}
+
+/// The protocols of the endpoints that could be read.
+fn protocols(manifest: &Map<String, Value>) -> Vec<String> {
+    let endpoints = manifest.get("endpoints").and_then(Value::as_array);
+    endpoints.into_iter().flatten().filter_map(|e| e.get("protocol")?.as_str().map(str::to_string)).collect()
+}
+
+/// What a capability says about a protocol needs an endpoint that speaks it: else it could not be delivered, or would be delivered otherwise.
+fn ways(w: &mut Walk<'_>, capability: &Map<String, Value>, protocols: &[String]) {
+    let speaks = |name: &str| protocols.iter().any(|p| p == name);
+    if protocols.is_empty() {
+        return; // what is wrong there was said
+    }
+    if capability.contains_key("rest") && !speaks("http") {
+        w.inside("rest", |w| {
+            w.fault("an endpoint of protocol http", "a mapped service is called over http: add the endpoint, or remove rest")
+        });
+    }
+    if capability.contains_key("tool") && !speaks("mcp") {
+        w.inside("tool", |w| w.fault("an endpoint of protocol mcp", "tools are called at MCP servers: add the endpoint, or remove tool"));
+    }
 }
 
 fn each(w: &mut Walk<'_>, list: Option<&mut Value>, mut check: impl FnMut(&mut Walk<'_>, &mut Map<String, Value>)) {

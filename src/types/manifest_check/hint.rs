@@ -44,6 +44,27 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("undo", "compensate"),
 ];
 
+/// Ways to reach an agent that others speak and we don't, and what to do instead.
+const UNSPOKEN: &[(&[&str], &str)] = &[
+    (
+        &["ws", "wss", "websocket"],
+        "WebSockets are not spoken: answer over http, implement agentreach.v1.Worker (grpc), or fetch the work (pull)",
+    ),
+    (
+        &["mq", "amqp", "kafka", "nats", "mqtt", "redis", "rabbitmq"],
+        "message queues are not spoken: let a small worker fetch the work (pull, or `reach wrap`) and put it into the queue",
+    ),
+    (&["stdio", "sse"], "of MCP only streamable HTTP is spoken (mcp); a command on this machine joins by `reach wrap -- CMD`"),
+    (&["https", "rest"], "write http; the address says whether it is encrypted, and `rest` in a capability maps an existing service"),
+    (&["grpcs", "grpc-web"], "write grpc; the address says whether it is encrypted (grpcs:// or https://)"),
+    (&["a2a", "acp"], "this protocol is not spoken: answer over http, grpc or mcp, or fetch the work (pull)"),
+];
+
+/// What to do instead of a protocol that is not spoken.
+pub fn instead_of(protocol: &str) -> Option<&'static str> {
+    UNSPOKEN.iter().find(|(names, _)| names.contains(&protocol)).map(|(_, hint)| *hint)
+}
+
 /// The known word nearest to `written`, if any is near enough to be meant.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let folded = text::fold_name(text::cut(written, 80));

@@ -162,7 +162,12 @@ pub static MANIFEST: Table = Table {
     name: "manifest",
     doc: "One agent: what it is, how it is reached and what it can do.",
     keys: &[
-        key("domain", Shape::Name(Name::AgentId), "\"local\"", "Administrative domain."),
+        key(
+            "domain",
+            Shape::Word(&["local"]),
+            "\"local\"",
+            "Administrative domain: only `local`, this node's own; agents of other domains register at a node of theirs.",
+        ),
         must("namespace", Shape::Name(Name::Namespace), "Owning namespace: lower-case segments joined by `/`; compared by exact segments."),
         must("agent_id", Shape::Name(Name::AgentId), "Id inside the namespace."),
         key("agent_version", LABEL, "", "Version of the agent, free text."),
@@ -225,6 +230,7 @@ pub static CAPABILITY: Table = Table {
         key("state_machine", Shape::Object(&STATE_MACHINE), "", "How to read the states of a service that is polled."),
         key("compensate", INTENT, "", "The capability that undoes this one."),
         key("rest", Shape::Object(&REST), "", "How an existing REST service is called for it, instead of with the whole delivery."),
+        key("tool", Shape::Text { max: 128 }, "", "Name of the tool at an `mcp` endpoint; the intent when absent."),
     ],
 };
 
@@ -250,7 +256,7 @@ static ENDPOINT: Table = Table {
         must(
             "protocol",
             Shape::Word(&["http", "grpc", "pull", "mcp"]),
-            "`http`, `grpc` and `mcp` are called at their address; with `pull` the agent fetches its work.",
+            "`http`, `grpc` (`agentreach.v1.Worker`) and `mcp` (streamable HTTP) are called at their address; with `pull` the agent fetches its work.",
         ),
         key("address", Shape::Address, "", "URL; required except for `pull`, which has none."),
         key("weight", Shape::Integer { min: 1, max: 10_000 }, "100", "Share among the endpoints."),

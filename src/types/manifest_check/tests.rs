@@ -323,3 +323,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_cannot_be_delivered_to_is_not_registered() {
+    let with = |protocol: &str, address: &str, more: Value| {
+        let mut capability = json!({"intent": "x_y", "description": "do x"});
+        capability.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut endpoint = json!({"protocol": protocol});
+        if !address.is_empty() {
+            endpoint["address"] = address.into();
+        }
+        json!({"namespace": "a", "agent_id": "b", "endpoints": [endpoint], "capabilities": [capability]})
+    };
+    for (protocol, words) in [("ws", "WebSockets"), ("mq", "queues"), ("KAFKA", "queues"), ("stdio", "reach wrap"), ("https", "write http")]
+    {
+        let found = faults(&with(protocol, "", json!({})));
+        assert_eq!(found[0].pointer, "/endpoints/0/protocol", "{found:?}");
+        assert!(found[0].hint.contains(words) && found[0].expected.contains("grpc, pull, mcp"), "{found:?}");
+    }
+    let mut foreign = with("pull", "", json!({}));
+    foreign["domain"] = "acme".into();
+    let found = faults(&foreign);
+    assert_eq!((found[0].pointer.as_str(), found[0].expected.as_str()), ("/domain", "one of local"));
+    assert!(found[0].hint.contains("leave it out"), "{found:?}");
+    let rest = json!({"rest": {"path": "/x"}});
+    assert_eq!(pointers(&with("pull", "", rest.clone())), ["/capabilities/0/rest"]);
+    assert_eq!(pointers(&with("grpc", "grpc://a:7000", rest.clone())), ["/capabilities/0/rest"]);
+    assert!(check(&with("http", "http://a/", rest), &Rules::default()).is_ok());
+    let tool = json!({"tool": "refund"});
+    assert_eq!(pointers(&with("http", "http://a/", tool.clone())), ["/capabilities/0/tool"]);
+    let mcp = check(&with("mcp", "https://a/mcp", tool), &Rules::default()).unwrap().manifest;
+    assert_eq!(mcp.capabilities[0].tool.as_deref(), Some("refund"));
+}
