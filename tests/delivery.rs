@@ -115,11 +115,39 @@ async fn payloads_and_results_are_held_against_their_schemas() {
     let mut m = manifest("desk", &format!("{base}/invoke"));
     m["capabilities"][0]["input_schema"] = json!({"type": "object", "required": ["item"], "properties": {"item": {"type": "string"}}});
     m["capabilities"][0]["output_schema"] = json!({"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}});
-    assert_eq!(post(&node, "/v1/agents", m).await.0, 200);
+    assert_eq!(post(&node, "/v1/agents", m.clone()).await.0, 200);
     let (status, e) = post(&node, "/v1/messages", json!({"intent": "work_try", "payload": {"item": 7}})).await;
     assert_eq!((status, e["error"]["code"].as_str()), (422, Some("payload_invalid")), "{e}");
     assert_eq!(e["error"]["faults"][0]["pointer"], "/payload/item", "{e}");
+    // none at all is no way round the schema: by name, by target, with null, to all; the matcher alone needs none
+    for mut message in [json!({"intent": "work_try"}), json!({"target": "shop/desk"}), json!({"intent": "work_try", "mode": "broadcast"})] {
+        for payload in [Value::Null, json!({})] {
+            message["payload"] = payload;
+            let (status, e) = post(&node, "/v1/messages", message.clone()).await;
+            assert_eq!((status, e["error"]["code"].as_str()), (422, Some("payload_invalid")), "{message}: {e}");
+            let fault = &e["error"]["faults"][0];
+            assert_eq!(
+                (fault["pointer"].as_str(), fault["expected"].as_str()),
+                (Some("/payload/item"), Some("the property \"item\"")),
+                "{e}"
+            );
+            assert!(fault["hint"].as_str().is_some_and(|h| !h.is_empty()), "{e}");
+        }
+    }
     assert_eq!(calls.load(Ordering::SeqCst), 0, "nothing was sent");
+    let (status, answer) = post(&node, "/v1/resolve", json!({"capability": "work_try"})).await;
+    assert_eq!((status, answer["decision"].as_str()), (200, Some("auto")), "{answer}");
+    let mut free = manifest("free", &format!("{base}/free"));
+    free["capabilities"][0] = json!({"intent": "look_round", "description": "looks round", "input_schema": {"type": "object", "properties": {"far": {"type": "boolean"}}}});
+    assert_eq!(post(&node, "/v1/agents", free).await.0, 200);
+    let (status, reply) = post(&node, "/v1/messages", json!({"intent": "look_round", "max_attempts": 1})).await;
+    assert_eq!(status, 200, "nothing is demanded, so nothing is missing: {reply}");
+    let referred =
+        json!({"target": "shop/desk", "data_ref": "https://data.example/1", "mode": "async", "max_attempts": 1, "ttl_ms": 1_000});
+    assert_eq!(post(&node, "/v1/messages", referred).await.0, 202, "what is fetched elsewhere is the agent's to judge");
+    let (base, _) = agent(vec![(200, json!({"price": "seven"})), (200, json!({"price": 7})), (200, json!({"price": "eight"}))]).await;
+    m["endpoints"][0]["address"] = format!("{base}/invoke").into();
+    assert_eq!(post(&node, "/v1/agents", m).await.0, 200);
     // a result that does not fit: one corrective attempt with the reasons
     let (_, reply) = post(&node, "/v1/messages", json!({"intent": "work_try", "payload": {"item": "apple"}})).await;
     assert_eq!((reply["state"].as_str(), &reply["data"]["price"]), (Some("done"), &json!(7)), "{reply}");

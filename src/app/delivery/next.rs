@@ -4,6 +4,7 @@
 //! permission); `none` never. Next in line are other agents of the same capability: another capability would be other work.
 //! Not here: how it is decided (`route`).
 
+use crate::catalog::schema::SchemaSlot;
 use crate::catalog::{AgentRecord, CapEntry};
 use crate::dispatch::port::{Choice, NextTarget, Reach, Target};
 use crate::error::{Code, Error};
@@ -17,7 +18,7 @@ use crate::types::text::fold_name;
 use crate::types::{AgentKey, Fault};
 use crate::view::{View, Views};
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// Candidates asked for: whoever is next in line must be among them.
@@ -52,7 +53,12 @@ impl Matched {
         if targets.is_empty() {
             return Ok(nobody(decision));
         }
-        Ok(Choice::Deliver(targets))
+        let (able, faults) = with_what_is_there(&view, e, targets);
+        if able.is_empty() {
+            let reason = "the work can't be done without a payload".to_string();
+            return Ok(Choice::Nobody { code: Code::PayloadInvalid, reason, faults, decision: Some(decision) });
+        }
+        Ok(Choice::Deliver(able))
     }
 }
 
@@ -129,6 +135,45 @@ fn targets(view: &View, decision: &Decision) -> Vec<Target> {
         Some(t)
     };
     decision.candidates.iter().filter(same).filter_map(described).collect()
+}
+
+/// Those who can work with what the message brings. One with a payload was held against the schemas when the matcher filtered, and what is fetched
+/// elsewhere is the agent's to judge; a message without either suits only those whose schema takes nothing, or an empty object. Else what is missing.
+fn with_what_is_there(view: &View, e: &Envelope, targets: Vec<Target>) -> (Vec<Target>, Vec<Fault>) {
+    if e.payload.is_some() || e.data_ref.is_some() {
+        return (targets, Vec::new());
+    }
+    let mut missing = Vec::new();
+    let able = targets
+        .into_iter()
+        .filter(|t| {
+            let cap = view.catalog.agent(&t.agent).and_then(|record| cap_of(view, record, &t.capability));
+            let faults = cap.as_ref().and_then(|c| c.input()).map(absent).unwrap_or_default();
+            let suits = faults.is_empty();
+            if missing.is_empty() {
+                missing = faults;
+            }
+            suits
+        })
+        .collect();
+    (able, missing)
+}
+
+/// What a schema misses when there is no payload.
+fn absent(schema: &SchemaSlot) -> Vec<Fault> {
+    if schema.validate(&Value::Null).is_ok() {
+        return Vec::new();
+    }
+    let Err(faults) = schema.validate(&Value::Object(Map::new())) else { return Vec::new() };
+    let whole = |f: &Fault| f.pointer.is_empty();
+    let hint = "send a payload: words alone, or nothing, are not enough for this capability";
+    match faults.iter().find(|f| whole(f)) {
+        Some(fault) => vec![Fault::new("/payload", fault.expected.clone(), hint)],
+        None => faults
+            .into_iter()
+            .map(|f| Fault::new(format!("/payload{}", f.pointer), f.expected, format!("there is no payload: {hint}, with {}", f.pointer)))
+            .collect(),
+    }
 }
 
 /// How an agent is reached: called where it has an address, else it pulls. Nothing for one that can be reached in neither way.
