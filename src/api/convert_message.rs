@@ -155,6 +155,8 @@ pub fn message(m: &Message, log: Option<&[Entry]>) -> pb::Message {
         updated_at: time(h.updated_ms),
         reply: Some(reply(m)),
         log: log.unwrap_or_default().iter().map(entry).collect(),
+        escalated_to: h.escalated.as_deref().map(str::to_string),
+        escalated_from: e.escalation.as_ref().map(|x| x.reach_id.to_string()),
     }
 }
 
@@ -211,6 +213,13 @@ pub fn work(d: &Delivery) -> pb::Work {
         timeout_ms: p.timeout_ms,
         biz_tags: p.biz_tags.clone(),
         fix: p.fix.map(str::to_string),
+        escalation: p.escalation.map(|g| pb::Escalation {
+            reach_id: g.reach_id,
+            tag: g.tag.into(),
+            reason: g.reason.into(),
+            agent: g.agent,
+            intent: g.intent.map(str::to_string),
+        }),
     }
 }
 

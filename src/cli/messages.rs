@@ -164,7 +164,7 @@ fn life(m: &pb::Message) -> Vec<String> {
     let mut lines = vec![format!("{}  {}", m.reach_id, m.state)];
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
-            lines.push(format!("{name:<10}{}", escaped(&value)));
+            lines.push(format!("{name:<11}{}", escaped(&value)));
         }
     };
     fact("message", Some(m.message_id.clone()).filter(|id| *id != m.reach_id));
@@ -174,6 +174,8 @@ fn life(m: &pb::Message) -> Vec<String> {
     fact("failed", Some(m.failed.join(", ")));
     fact("rejected", Some(m.rejected.join(", ")));
     fact("replays", m.replayed_from.clone());
+    fact("escalated", m.escalated_to.clone());
+    fact("takes over", m.escalated_from.clone());
     let labels: Vec<String> = m.biz_tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
     fact("labels", Some(labels.join(" ")));
     let status = m.reply.as_ref().and_then(|r| r.status.clone());

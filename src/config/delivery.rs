@@ -1,7 +1,12 @@
 //! Settings of delivery: how long messages stay, how callbacks are signed, when an agent is left alone, what may be called.
 
 use crate::config::reader::Reader;
+use crate::types::Namespace;
 use crate::types::address::{Use, canonical};
+use crate::types::escalation::{Rule, To};
+use crate::types::id::parse_agent;
+use crate::types::message::DeadTag;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `[dispatch]`
@@ -33,6 +38,8 @@ pub struct Dispatch {
     pub waiting: usize,
     /// URL that is told when an alarm goes on or off, signed.
     pub alarm_webhook: Option<String>,
+    /// Who is told of dead letters.
+    pub escalation: Vec<Rule>,
 }
 
 impl std::fmt::Debug for Dispatch {
@@ -70,6 +77,10 @@ impl Dispatch {
         if alarm_webhook.is_some() && callback_secrets.is_empty() {
             r.fault("callback_secrets", "a secret that the webhook is signed with", "add one, or leave alarm_webhook empty");
         }
+        let escalation: Vec<Rule> = r.tables("escalation", rule).into_iter().flatten().collect();
+        if callback_secrets.is_empty() && escalation.iter().any(|rule| matches!(rule.to, To::Callback(_))) {
+            r.fault("callback_secrets", "a secret that the callback of an escalation is signed with", "add one, or name an agent instead");
+        }
         Self {
             retention: r.span("retention", "24h", "1h", "365d"),
             retention_dead: r.span("retention_dead", "7d", "1h", "3650d"),
@@ -84,8 +95,60 @@ impl Dispatch {
             breaker_probes: small(r.int("breaker_probes", 3, 1..=100)),
             waiting: r.int("waiting", 4096, 1..=1_000_000),
             alarm_webhook,
+            escalation,
         }
     }
+}
+
+/// `[[dispatch.escalation]]`
+fn rule(r: &mut Reader<'_>) -> Option<Rule> {
+    let namespace = r.text("namespace", "*");
+    let namespace = match namespace.as_str() {
+        "*" => Some(None),
+        text => Namespace::new(text)
+            .map_err(|expected| {
+                r.fault("namespace", format!("\"*\", or {expected}"), "the namespace of the agents whose dead letters are meant")
+            })
+            .ok()
+            .map(Some),
+    };
+    let mut tags = Vec::new();
+    for text in r.list("tags", &[]) {
+        match DeadTag::parse(&text) {
+            Some(tag) => tags.push(tag),
+            None => {
+                let known = DeadTag::ALL.iter().map(|t| t.as_str()).collect::<Vec<_>>().join(", ");
+                r.fault("tags", format!("reasons among {known}"), format!("{text:?} is none; leave the list empty for all of them"));
+            }
+        }
+    }
+    let (agent, capability, callback) = (r.optional("agent"), r.optional("capability"), r.optional("callback"));
+    let ttl = r.span("ttl", "1h", "1s", "24h");
+    let to = match (agent, callback) {
+        (Some(agent), None) => {
+            let agent = parse_agent(&agent).map_err(|expected| r.fault("agent", expected, "the agent that takes over")).ok();
+            if capability.is_none() {
+                r.fault("capability", "the name of a capability of that agent", "what it is asked to do with a dead letter");
+            }
+            agent.zip(capability).map(|(agent, capability)| To::Agent { agent, capability: Arc::from(capability), ttl })
+        }
+        (None, Some(url)) => {
+            let url = canonical(&url, Use::Web).map_err(|why| r.fault("callback", Use::Web.expected(), why.hint())).ok();
+            if capability.is_some() {
+                r.fault("capability", "nothing beside a callback", "it belongs to an agent: remove it, or name the agent");
+            }
+            url.map(|url| To::Callback(Arc::from(url)))
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            r.fault(
+                "agent",
+                "an agent that takes over, or a callback that is told: one of them",
+                "write agent and capability, or callback",
+            );
+            None
+        }
+    };
+    Some(Rule { namespace: namespace?, tags, to: to? })
 }
 
 /// `[outbound]`
@@ -154,6 +217,28 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
+
+    #[test]
+    fn escalations_are_checked_and_read() {
+        let good = "[[dispatch.escalation]]\nnamespace = \"orders\"\nagent = \"ops/desk\"\ncapability = \"take_over\"\ntags = [\"poison\"]\nttl = \"2h\"";
+        let rules = Config::parse(good, &[]).unwrap().dispatch.escalation;
+        assert_eq!((rules.len(), rules[0].to.shown().as_str()), (1, "ops/desk take_over"));
+        assert_eq!(rules[0].tags, [crate::types::message::DeadTag::Poison]);
+        for (text, at) in [
+            ("", "dispatch.escalation[0].agent"),
+            ("agent = \"ops/desk\"", "dispatch.escalation[0].capability"),
+            ("agent = \"desk\"\ncapability = \"a\"", "dispatch.escalation[0].agent"),
+            ("agent = \"ops/desk\"\ncapability = \"a\"\ncallback = \"https://a/\"", "dispatch.escalation[0].agent"),
+            ("callback = \"https://a/\"", "dispatch.callback_secrets"),
+            ("callback = \"ftp://a/\"", "dispatch.escalation[0].callback"),
+            ("agent = \"ops/desk\"\ncapability = \"a\"\ntags = [\"tired\"]", "dispatch.escalation[0].tags"),
+            ("agent = \"ops/desk\"\ncapability = \"a\"\nnamespace = \"Orders\"", "dispatch.escalation[0].namespace"),
+            ("agent = \"ops/desk\"\ncapability = \"a\"\nurl = \"x\"", "dispatch.escalation[0].url"),
+        ] {
+            let faults = Config::parse(&format!("[[dispatch.escalation]]\n{text}"), &[]).unwrap_err().faults;
+            assert!(faults.iter().any(|f| f.pointer == at), "{text}: {faults:?}");
+        }
+    }
 
     #[test]
     fn secrets_and_ranges_are_checked() {

@@ -29,7 +29,8 @@ pub fn key_scope(envelope: &Envelope) -> Option<Scope> {
 
 /// The scope of the message id, if the caller chose one. A replay keeps the id of its message and is not compared.
 pub fn id_scope(envelope: &Envelope) -> Option<Scope> {
-    let chosen = envelope.source == Source::Client && !envelope.has_own_id();
+    // an escalation has the id of what it takes over: asked twice, it is one
+    let chosen = matches!(envelope.source, Source::Client | Source::Escalation) && !envelope.has_own_id();
     chosen.then(|| Scope { owner: envelope.owner(), intent: Arc::from("id"), key: envelope.message_id.clone() })
 }
 

@@ -65,6 +65,26 @@ pub struct Pushed<'a> {
     /// What was wrong with the result before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<&'a str>,
+    /// The dead letter that this work takes over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Given<'a>>,
+}
+
+/// A dead letter, as whoever takes it over is told of it.
+#[derive(Debug, Serialize)]
+pub struct Given<'a> {
+    /// Identity of the dead letter.
+    pub reach_id: String,
+    /// Why it was given up, such as `retries_exhausted`.
+    pub tag: &'static str,
+    /// In words.
+    pub reason: &'a str,
+    /// Who had it last, `namespace/agent_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// What was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intent: Option<&'a str>,
 }
 
 fn millis(d: Duration) -> u64 {
@@ -93,6 +113,13 @@ pub fn pushed<'a>(d: &'a Delivery, e: &'a Envelope) -> Pushed<'a> {
         timeout_ms: millis(d.limits.processing),
         biz_tags: &e.biz_tags,
         fix: d.fix.as_deref(),
+        escalation: e.escalation.as_deref().map(|g| Given {
+            reach_id: g.reach_id.to_string(),
+            tag: g.tag.as_str(),
+            reason: &g.reason,
+            agent: g.agent.as_ref().map(ToString::to_string),
+            intent: g.intent.as_deref(),
+        }),
     }
 }
 

@@ -61,7 +61,10 @@ pub fn envelope(m: &Message) -> ReplyEnvelope {
         }
         (state, _) => Status { code: 202, kind: state.as_str(), message: "under way".into() },
     };
-    let reply = h.reply.clone().unwrap_or_default();
+    let mut reply = h.reply.clone().unwrap_or_default();
+    if let Some(to) = &h.escalated {
+        reply.warnings.push(Note::new("escalated", format!("it was given up and handed on: {to}")));
+    }
     ReplyEnvelope {
         protocol_version: PROTOCOL_VERSION,
         reach_id: m.id().to_string(),

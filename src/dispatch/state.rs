@@ -60,6 +60,7 @@ pub fn begin(now_ms: i64, envelope: &Envelope) -> Transition {
         code: None,
         reason: None,
         tag: None,
+        escalated: None,
         updated_ms: now_ms,
     };
     Transition { log: vec![Entry { seq: 1, at_ms: now_ms, state: State::Received, event: Event::Received }], head }
@@ -119,7 +120,8 @@ fn delivery_of(event: &Event) -> Option<u32> {
         | Event::Rejected { delivery, .. }
         | Event::LeaseExpired { delivery, .. } => Some(*delivery),
         Event::Received | Event::Routing { .. } | Event::Routed { .. } | Event::Unrouted { .. } | Event::Leased { .. } => None,
-        Event::HandedBack | Event::Postponed { .. } | Event::Requeued { .. } | Event::Cancelled { .. } | Event::Dead { .. } => None,
+        Event::HandedBack | Event::Postponed { .. } | Event::Requeued { .. } | Event::Cancelled { .. } => None,
+        Event::Escalated { .. } | Event::Dead { .. } => None,
     }
 }
 
@@ -133,7 +135,7 @@ fn implied(head: &Head, event: &Event) -> Vec<Event> {
         Event::Received | Event::Routing { .. } | Event::Routed { .. } | Event::Unrouted { .. } | Event::Leased { .. } => (false, false),
         Event::Delivered { .. } | Event::HandedBack | Event::Nacked { .. } | Event::Refused { .. } => (false, false),
         Event::Rejected { .. } | Event::LeaseExpired { .. } | Event::Postponed { .. } | Event::Requeued { .. } => (false, false),
-        Event::Cancelled { .. } | Event::Dead { .. } => (false, false),
+        Event::Cancelled { .. } | Event::Escalated { .. } | Event::Dead { .. } => (false, false),
     };
     let mut steps = Vec::new();
     if delivered && head.delivered_ms.is_none() {
@@ -230,6 +232,10 @@ impl Transition {
                 h.reason = Some(reason.clone());
                 State::Cancelled
             }
+            Event::Escalated { to } if from != State::Acked && h.escalated.is_none() => {
+                h.escalated = Some(to.clone());
+                from
+            }
             Event::Dead { tag, reason } if from != State::Acked => {
                 h.lease_until_ms = None;
                 (h.tag, h.code, h.reason) = (Some(*tag), Some(tag.code()), Some(reason.clone()));
@@ -239,7 +245,7 @@ impl Transition {
             Event::Delivered { .. } | Event::Accepted { .. } | Event::Progress { .. } | Event::Acked { .. } => return order,
             Event::HandedBack | Event::Nacked { .. } | Event::LeaseExpired { .. } | Event::Refused { .. } => return order,
             Event::Rejected { .. } | Event::Postponed { .. } | Event::Requeued { .. } => return order,
-            Event::Cancelled { .. } | Event::Dead { .. } => return order,
+            Event::Cancelled { .. } | Event::Escalated { .. } | Event::Dead { .. } => return order,
         };
         h.seq += 1;
         h.updated_ms = now_ms;
@@ -367,6 +373,7 @@ pub(crate) mod tests {
             (0i64..100).prop_map(move |due_ms| Event::Postponed { due_ms, reason: text() }),
             Just(Event::Requeued { source: Source::Retry }),
             Just(Event::Cancelled { reason: text() }),
+            Just(Event::Escalated { to: text() }),
             Just(Event::Dead { tag: DeadTag::TtlExpired, reason: text() }),
         ]
     }
@@ -398,7 +405,7 @@ pub(crate) mod tests {
                     Event::Received | Event::Routing { .. } | Event::Routed { .. } | Event::Unrouted { .. } | Event::Progress { .. } => {}
                     Event::HandedBack | Event::Nacked { .. } | Event::Refused { .. } | Event::Rejected { .. } => {}
                     Event::LeaseExpired { .. } | Event::Postponed { .. } | Event::Requeued { .. } => {}
-                    Event::Cancelled { .. } | Event::Dead { .. } => {}
+                    Event::Cancelled { .. } | Event::Escalated { .. } | Event::Dead { .. } => {}
                 }
             }
             prop_assert_eq!(head.delivery, leases);

@@ -5,6 +5,7 @@
 //! [`MAX_TTL`]; it serialises to JSON and back without loss. Cost: one pass over the payload to see that it is JSON.
 //! Not here: what became of it ([`crate::types::message`]), schemas, permission, time.
 
+use crate::types::escalation::Escalated;
 use crate::types::fault::Fault;
 use crate::types::id::{AgentKey, Namespace, is_agent_id};
 use crate::types::manifest::{Attribute, Retry};
@@ -219,6 +220,8 @@ words! {
         Replay = "replay",
         /// The corrective attempt after a result that does not fit its schema.
         Fix = "fix",
+        /// Takes over a dead letter of another agent.
+        Escalation = "escalation",
     }
 }
 
@@ -316,6 +319,9 @@ pub struct Envelope {
     /// The dead letter that this one replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed_from: Option<ReachId>,
+    /// The dead letter that this one takes over. Whatever holds this is escalated no further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Box<Escalated>>,
     /// How the matcher is asked.
     #[serde(default)]
     pub options: RouteOptions,
@@ -341,7 +347,7 @@ impl Envelope {
     /// The key that an agent sees: unique to a message and to why it is delivered, so that a replay runs again but a retry does not.
     pub fn agent_key(&self) -> String {
         match self.source {
-            Source::Client | Source::Retry => format!("{}:{}", self.principal.caller, self.message_id),
+            Source::Client | Source::Retry | Source::Escalation => format!("{}:{}", self.principal.caller, self.message_id),
             Source::Replay | Source::Fix => {
                 format!("{}:{}:{}:{}", self.principal.caller, self.message_id, self.source.as_str(), self.reach_id)
             }
@@ -594,6 +600,7 @@ impl SubmitRequest {
             scope_chain,
             source: Source::Client,
             replayed_from: None,
+            escalation: None,
             options: RouteOptions {
                 no_fallback: self.fallback == Some(false),
                 depth: self.depth as u8,

@@ -271,6 +271,11 @@ pub enum Event {
         /// In words.
         reason: Arc<str>,
     },
+    /// Somebody else is told that it is given up; written with that.
+    Escalated {
+        /// Who: an agent and its capability, or `callback`.
+        to: Arc<str>,
+    },
     /// Given up.
     Dead {
         /// Why.
@@ -350,6 +355,9 @@ pub struct Head {
     /// Why it was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<DeadTag>,
+    /// Who was told that it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<Arc<str>>,
     /// Last change, milliseconds since the epoch.
     pub updated_ms: i64,
 }

@@ -7,6 +7,7 @@ pub mod bucket;
 pub mod decision;
 pub mod document;
 pub mod envelope;
+pub mod escalation;
 pub mod fault;
 pub mod hash;
 pub mod hours;

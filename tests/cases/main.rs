@@ -6,6 +6,7 @@
 mod damage;
 mod deciding;
 mod delivery;
+mod escalation;
 mod fleet;
 #[allow(dead_code)]
 #[path = "../route/harness.rs"]

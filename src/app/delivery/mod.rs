@@ -70,7 +70,12 @@ fn settings(config: &Config) -> Result<Settings, Error> {
         good_probes: d.breaker_probes,
     };
     Ok(Settings {
-        engine: EngineConfig { breaker, poison_limit: d.deliveries_max, ..EngineConfig::default() },
+        engine: EngineConfig {
+            breaker,
+            poison_limit: d.deliveries_max,
+            escalations: d.escalation.clone().into(),
+            ..EngineConfig::default()
+        },
         retention: Retention { keep_ms: ms(d.retention), keep_dead_ms: ms(d.retention_dead), most: d.retention_count as u64 },
         secrets: secrets.map_err(|e| Error::new(Code::FailedPrecondition, format!("dispatch.callback_secrets: {e}")))?,
         callback_tries: d.callback_tries,

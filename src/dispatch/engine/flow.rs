@@ -13,6 +13,7 @@ use crate::dispatch::retry::{self, Failure, Next};
 use crate::error::Error;
 use crate::types::AgentKey;
 use crate::types::envelope::{ReachId, Source};
+use crate::types::escalation::rule_for;
 use crate::types::message::{Cause, DeadTag, Event, Message, State, default_retry};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -288,12 +289,21 @@ impl Engine {
     /// Dead letter.
     pub(super) fn give_up(&mut self, now_ms: i64, id: ReachId, tag: DeadTag, reason: &str) {
         let out = self.open.get(&id).filter(|o| o.head.state.is_out()).map(|o| (o.head.agent.clone(), o.head.delivery));
-        if self.step(now_ms, id, vec![Event::Dead { tag, reason: Arc::from(reason) }]).is_ok() {
+        let escalated = self.escalation(id, tag).map(|to| Event::Escalated { to });
+        let events = escalated.into_iter().chain([Event::Dead { tag, reason: Arc::from(reason) }]).collect();
+        if self.step(now_ms, id, events).is_ok() {
             if let Some((Some(agent), delivery)) = out {
                 self.out.push(Effect::Cancel { agent, id, delivery });
             }
             self.leave(now_ms, id, Verdict::Neutral);
         }
+    }
+
+    /// Who is told that a message is given up, by the operator's rules. What takes over a dead letter is escalated no further.
+    fn escalation(&self, id: ReachId, tag: DeadTag) -> Option<Arc<str>> {
+        let o = self.open.get(&id).filter(|o| o.envelope.escalation.is_none() && !self.config.escalations.is_empty())?;
+        let namespace = o.head.agent.as_ref().or(o.envelope.target.as_ref()).map(|a| &a.namespace);
+        rule_for(&self.config.escalations, namespace, tag).map(|rule| Arc::from(rule.to.shown()))
     }
 
     /// The ttl is over. What is being worked on under a live lease is waited for; everything else is given up.

@@ -220,6 +220,9 @@ impl Engine {
             State::Dispatched => self.send(now_ms, id),
             State::Acked => self.out.push(Effect::CallBack(Box::new(Message { envelope: o.envelope.clone(), head: head.clone() }))),
             s if s.is_terminal() => {
+                if s == State::DeadLetter && head.escalated.is_some() {
+                    self.out.push(Effect::Escalate(Box::new(Message { envelope: o.envelope.clone(), head: head.clone() })));
+                }
                 if s != State::Done && o.envelope.callback.is_some() {
                     self.out.push(Effect::CallBack(Box::new(Message { envelope: o.envelope.clone(), head: head.clone() })));
                 }
@@ -395,6 +398,11 @@ impl Engine {
         let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
         for entry in &t.log {
             let c = &mut self.counters;
+            if matches!(entry.event, Event::Escalated { .. }) {
+                // the state is the one before
+                c.escalated += 1;
+                continue;
+            }
             let kind = match entry.state {
                 State::Delivered => {
                     c.delivered += 1;

@@ -10,6 +10,7 @@ use crate::dispatch::timeouts::Limits;
 use crate::error::Code;
 use crate::types::AgentKey;
 use crate::types::envelope::{Envelope, Payload, ReachId, Source};
+use crate::types::escalation::Rule;
 use crate::types::message::{Cause, Message, Reply};
 use serde::Serialize;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct EngineConfig {
     pub breaker: BreakerConfig,
     /// Deliveries in all, crashes included.
     pub poison_limit: u32,
+    /// Who is told of dead letters.
+    pub escalations: Arc<[Rule]>,
     /// Switches for the comparison with an unprotected dispatcher; all on in service.
     pub protect: Protect,
 }
@@ -40,7 +43,7 @@ pub struct Protect {
 impl Default for EngineConfig {
     fn default() -> Self {
         let protect = Protect { admission: true, budget: true, breaker: true };
-        Self { breaker: BreakerConfig::default(), poison_limit: poison::LIMIT, protect }
+        Self { breaker: BreakerConfig::default(), poison_limit: poison::LIMIT, escalations: Arc::from([]), protect }
     }
 }
 
@@ -71,6 +74,8 @@ pub enum Effect {
     },
     /// Tell the caller by callback, then call `Engine::called_back`.
     CallBack(Box<Message>),
+    /// Tell whoever the operator named that a message was given up.
+    Escalate(Box<Message>),
     /// Something the matcher should learn from.
     Outcome(Outcome),
     /// How busy an agent is with us now, as absolute numbers.
@@ -200,6 +205,8 @@ pub struct Counters {
     pub failed: u64,
     /// Given up.
     pub dead: u64,
+    /// Of these, dead letters that somebody else was told of.
+    pub escalated: u64,
     /// Called off.
     pub cancelled: u64,
     /// Leases that ran out.
@@ -214,7 +221,7 @@ pub struct Counters {
 
 impl Counters {
     /// Every count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 15] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("submitted", self.submitted),
             ("unrouted", self.unrouted),
@@ -226,6 +233,7 @@ impl Counters {
             ("rejected", self.rejected),
             ("failed", self.failed),
             ("dead", self.dead),
+            ("escalated", self.escalated),
             ("cancelled", self.cancelled),
             ("expired_leases", self.expired_leases),
             ("turned_away", self.turned_away),

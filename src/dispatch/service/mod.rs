@@ -7,6 +7,7 @@
 //! Cost: one commit for all messages of a few milliseconds. Not here: the rules (`engine`), HTTP itself (`http`), doors (`api`).
 
 mod ask;
+mod escalate;
 mod mapped;
 mod pump;
 mod push;
@@ -203,6 +204,8 @@ impl Dispatcher {
             // what is out may be answered; nothing new goes out any more
             hold.with(|engine, _| engine.hold());
         });
+        let remaining = this.clone();
+        this.inner.tasks.spawn(Stage::Work, "dispatch-escalate", async move { remaining.escalate_again().await });
         let sweep = this.clone();
         this.inner.tasks.spawn(Stage::Work, "dispatch-sweep", async move { sweep.sweep().await });
         Ok(this)
@@ -266,7 +269,11 @@ impl Dispatcher {
                 match effect {
                     Effect::Write(write) => outbox.push(*write),
                     other @ (Effect::Send(_) | Effect::Cancel { .. } | Effect::Route { .. }) => rest.push(other),
-                    other @ (Effect::CallBack(_) | Effect::Outcome(_) | Effect::Load { .. } | Effect::Breaker { .. }) => rest.push(other),
+                    other @ (Effect::CallBack(_)
+                    | Effect::Escalate(_)
+                    | Effect::Outcome(_)
+                    | Effect::Load { .. }
+                    | Effect::Breaker { .. }) => rest.push(other),
                 }
             }
             value
@@ -295,6 +302,9 @@ impl Dispatcher {
             }
             Effect::CallBack(message) => {
                 self.inner.tasks.spawn(Stage::Work, "dispatch-callback", async move { this.call_back(*message).await });
+            }
+            Effect::Escalate(message) => {
+                self.inner.tasks.spawn(Stage::Work, "dispatch-escalate", async move { this.escalate(&message).await });
             }
             Effect::Load { agent, in_flight, waiting } => self.inner.sinks.iter().for_each(|s| s.load(&agent, in_flight, waiting)),
             Effect::Outcome(outcome) => {

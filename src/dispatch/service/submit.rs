@@ -7,7 +7,7 @@ use super::{Dispatcher, Submitted, fresh_id};
 use crate::dispatch::backpressure::{Admission, Newcomer};
 use crate::dispatch::dedup;
 use crate::dispatch::port::{Choice, Target, Wrote, replayed};
-use crate::error::{Code, Error};
+use crate::error::{Class, Code, Error};
 use crate::types::envelope::{Envelope, Mode, SubmitRequest};
 use crate::types::message::{Message, State};
 use crate::types::principal::Principal;
@@ -57,6 +57,23 @@ impl Dispatcher {
             }
         };
         self.take(Arc::unwrap_or_clone(shared), goes).await
+    }
+
+    /// Takes in a message, or puts on record why nobody can have it. A second time it is the first.
+    pub(super) async fn submit_or_record(&self, envelope: Envelope) -> Result<(), Error> {
+        if self.inner.failing.load(Ordering::Relaxed) {
+            return Err(Error::overloaded("the message store takes no writes now", Duration::from_secs(1)));
+        }
+        if self.known(&envelope).await?.is_some() {
+            return Ok(());
+        }
+        let shared = Arc::new(envelope);
+        let goes = match self.whereto(&shared).await {
+            Ok(goes) => goes,
+            Err(e) if e.class() == Class::Retry => return Err(e),
+            Err(e) => Goes::Nowhere { code: e.code, reason: e.message, decision: None },
+        };
+        self.take(Arc::unwrap_or_clone(shared), goes).await.map(|_| ())
     }
 
     /// One message to each agent that matches: each a reach of its own under the same parent. Empty when nobody does.

@@ -12,19 +12,25 @@ impl Dispatcher {
         let (id, url) = (message.id(), message.envelope.callback.clone());
         if let (Some(url), false) = (url, self.inner.settings.secrets.is_empty()) {
             let body = serde_json::to_vec(&crate::dispatch::reply::envelope(&message)).unwrap_or_default();
-            for n in 0..self.inner.settings.callback_tries {
-                let signed = callback::sign(&self.inner.settings.secrets, &format!("msg_{id}"), self.now_ms() / 1_000, &body);
-                let mut headers: Vec<(String, String)> = signed.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
-                headers.push(("content-type".into(), "application/json".into()));
-                let (url, body) = (url.to_string(), body.clone());
-                let call = Call { method: reqwest::Method::POST, url, headers, body, within: Duration::from_secs(10), max_body: 4_096 };
-                if self.inner.guard.call(call).await.is_ok_and(|a| (200..300).contains(&a.status)) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(500u64 << n.min(6))).await;
-            }
+            self.post_signed(&url, &format!("msg_{id}"), body).await;
         }
         self.with(|engine, now| engine.called_back(now, id));
+    }
+
+    /// Posts a signed body until it is taken, at most `callback_tries` times; whether it was.
+    pub(super) async fn post_signed(&self, url: &str, id: &str, body: Vec<u8>) -> bool {
+        for n in 0..self.inner.settings.callback_tries {
+            let signed = callback::sign(&self.inner.settings.secrets, id, self.now_ms() / 1_000, &body);
+            let mut headers: Vec<(String, String)> = signed.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+            headers.push(("content-type".into(), "application/json".into()));
+            let (url, body) = (url.to_string(), body.clone());
+            let call = Call { method: reqwest::Method::POST, url, headers, body, within: Duration::from_secs(10), max_body: 4_096 };
+            if self.inner.guard.call(call).await.is_ok_and(|a| (200..300).contains(&a.status)) {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(500u64 << n.min(6))).await;
+        }
+        false
     }
 
     /// Removes what is past its retention, once a minute.

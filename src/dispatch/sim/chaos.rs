@@ -164,7 +164,7 @@ fn check(seed: u64, w: &World) {
                 Event::LeaseExpired { .. } | Event::Nacked { .. } => ended_without_result += 1,
                 Event::Received | Event::Routing { .. } | Event::Routed { .. } | Event::Unrouted { .. } | Event::Progress { .. } => {}
                 Event::HandedBack | Event::Refused { .. } | Event::Rejected { .. } | Event::Postponed { .. } => {}
-                Event::Requeued { .. } | Event::Cancelled { .. } | Event::Dead { .. } => {}
+                Event::Requeued { .. } | Event::Cancelled { .. } | Event::Escalated { .. } | Event::Dead { .. } => {}
             }
         }
         let runs: u32 = w.agents.values().filter_map(|a| a.runs.get(&id)).sum();

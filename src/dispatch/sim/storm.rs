@@ -1,9 +1,7 @@
 //! The retry storm and its kin, on the toy clock: what isolation, budget, breaker, dedup and admission are for.
 
 use super::world::{Ev, Manners, World, key};
-use crate::dispatch::breaker::BreakerConfig;
 use crate::dispatch::engine::{EngineConfig, Protect};
-use crate::dispatch::poison;
 use crate::dispatch::port::Reach;
 use crate::types::Principal;
 use crate::types::envelope::{ReachId, SubmitRequest};
@@ -42,11 +40,7 @@ const INTENTS: [&str; 3] = ["price", "stock", "mail"];
 
 fn storm(protected: bool, seed: u64) -> Seen {
     let on = protected;
-    let config = EngineConfig {
-        breaker: BreakerConfig::default(),
-        poison_limit: poison::LIMIT,
-        protect: Protect { admission: on, budget: on, breaker: on },
-    };
+    let config = EngineConfig { protect: Protect { admission: on, budget: on, breaker: on }, ..EngineConfig::default() };
     let mut w = World::new(config, seed);
     let manners = |median_ms: f64| Manners { workers: 20, median_ms, ..Manners::default() };
     w.agent("price", "price", Reach::Push, 20, manners(2_000.0));

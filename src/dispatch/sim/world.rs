@@ -234,7 +234,7 @@ impl World {
                     Effect::Cancel { agent, id, delivery } => self.net(|| Ev::Stop(agent.clone(), id, delivery)),
                     Effect::Route { id, envelope, exclude } => self.after(1, Ev::Routed(id, exclude, envelope)),
                     Effect::CallBack(m) => self.after(3, Ev::CalledBack(m.id())),
-                    Effect::Outcome(_) | Effect::Load { .. } | Effect::Breaker { .. } => {}
+                    Effect::Escalate(_) | Effect::Outcome(_) | Effect::Load { .. } | Effect::Breaker { .. } => {}
                 }
             }
         }
