@@ -318,4 +318,6 @@ impl Dispatcher {
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod tests;

@@ -61,7 +61,7 @@ impl Codec for NoGrpc {
     }
 }
 
-fn pull(name: &str) -> Target {
+pub(super) fn pull(name: &str) -> Target {
     Target::plain(agent(name), "work")
 }
 
@@ -70,7 +70,7 @@ fn push(name: &str, address: String) -> Target {
     Target { reach: Reach::Push, endpoints, ..Target::plain(agent(name), "work") }
 }
 
-async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatcher, Tasks) {
+pub(super) async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatcher, Tasks) {
     let tasks = Tasks::new();
     let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
     let next = Arc::new(Fixed(targets));
@@ -79,11 +79,11 @@ async fn start(store: Arc<dyn MessageStore>, targets: Vec<Target>) -> (Dispatche
     (d, tasks)
 }
 
-fn sqlite(folder: &std::path::Path) -> Arc<SqliteMessages> {
+pub(super) fn sqlite(folder: &std::path::Path) -> Arc<SqliteMessages> {
     Arc::new(SqliteMessages::new(Arc::new(Store::open(folder, Durability::Full).unwrap())))
 }
 
-fn ask(key: Option<&str>) -> SubmitRequest {
+pub(super) fn ask(key: Option<&str>) -> SubmitRequest {
     SubmitRequest {
         intent: Some("work".into()),
         idempotency_key: key.map(Into::into),
@@ -93,7 +93,7 @@ fn ask(key: Option<&str>) -> SubmitRequest {
     }
 }
 
-fn me() -> Principal {
+pub(super) fn me() -> Principal {
     Principal::local("me")
 }
 
