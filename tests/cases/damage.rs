@@ -196,10 +196,10 @@ async fn flipped_bits_change_nothing_or_are_named() {
             let count = match name.as_str() {
                 LOCK => 3,
                 _ if bytes.len() < 64 => bytes.len(),
-                _ => 42,
+                _ => 64,
             };
             for n in 0..count {
-                let place = match (count < 42, n % 3) {
+                let place = match (count < 64, n % 3) {
                     (true, _) => n % bytes.len(),
                     (false, 0) => seeds.below(bytes.len()),
                     (false, _) => written[seeds.below(written.len())],
