@@ -2,6 +2,7 @@
 
 use super::tests::{ask, me, pull, sqlite, start};
 use super::*;
+use crate::dispatch::engine::Receipt;
 use crate::dispatch::port::{Filter, Page, Pending, Retention, Scope, StoreError, Target, Write, Wrote};
 use crate::types::envelope::SubmitRequest;
 use crate::types::message::{Entry, Reply};
