@@ -122,31 +122,20 @@ fn rule(r: &mut Reader<'_>) -> Option<Rule> {
             }
         }
     }
-    let (agent, capability, callback) = (r.optional("agent"), r.optional("capability"), r.optional("callback"));
+    let (to, capability) = (r.text("to", ""), r.optional("capability"));
     let ttl = r.span("ttl", "1h", "1s", "24h");
-    let to = match (agent, callback) {
-        (Some(agent), None) => {
-            let agent = parse_agent(&agent).map_err(|expected| r.fault("agent", expected, "the agent that takes over")).ok();
-            if capability.is_none() {
-                r.fault("capability", "the name of a capability of that agent", "what it is asked to do with a dead letter");
-            }
-            agent.zip(capability).map(|(agent, capability)| To::Agent { agent, capability: Arc::from(capability), ttl })
+    let to = if to.contains("://") {
+        if capability.is_some() {
+            r.fault("capability", "nothing beside a URL", "it belongs to an agent: remove it, or name the agent");
         }
-        (None, Some(url)) => {
-            let url = canonical(&url, Use::Web).map_err(|why| r.fault("callback", Use::Web.expected(), why.hint())).ok();
-            if capability.is_some() {
-                r.fault("capability", "nothing beside a callback", "it belongs to an agent: remove it, or name the agent");
-            }
-            url.map(|url| To::Callback(Arc::from(url)))
+        canonical(&to, Use::Web).map_err(|why| r.fault("to", Use::Web.expected(), why.hint())).ok().map(|url| To::Callback(Arc::from(url)))
+    } else {
+        let hint = "who takes a dead letter over, or a URL that is told of it";
+        let agent = parse_agent(&to).map_err(|expected| r.fault("to", format!("{expected}, or a URL"), hint)).ok();
+        if capability.is_none() {
+            r.fault("capability", "the name of a capability of that agent", "what it is asked to do with a dead letter");
         }
-        (Some(_), Some(_)) | (None, None) => {
-            r.fault(
-                "agent",
-                "an agent that takes over, or a callback that is told: one of them",
-                "write agent and capability, or callback",
-            );
-            None
-        }
+        agent.zip(capability).map(|(agent, capability)| To::Agent { agent, capability: Arc::from(capability), ttl })
     };
     Some(Rule { namespace: namespace?, tags, to: to? })
 }
@@ -220,20 +209,20 @@ mod tests {
 
     #[test]
     fn escalations_are_checked_and_read() {
-        let good = "[[dispatch.escalation]]\nnamespace = \"orders\"\nagent = \"ops/desk\"\ncapability = \"take_over\"\ntags = [\"poison\"]\nttl = \"2h\"";
+        let good = "[[dispatch.escalation]]\nnamespace = \"orders\"\nto = \"ops/desk\"\ncapability = \"take_over\"\ntags = [\"poison\"]\nttl = \"2h\"";
         let rules = Config::parse(good, &[]).unwrap().dispatch.escalation;
         assert_eq!((rules.len(), rules[0].to.shown().as_str()), (1, "ops/desk take_over"));
         assert_eq!(rules[0].tags, [crate::types::message::DeadTag::Poison]);
         for (text, at) in [
-            ("", "dispatch.escalation[0].agent"),
-            ("agent = \"ops/desk\"", "dispatch.escalation[0].capability"),
-            ("agent = \"desk\"\ncapability = \"a\"", "dispatch.escalation[0].agent"),
-            ("agent = \"ops/desk\"\ncapability = \"a\"\ncallback = \"https://a/\"", "dispatch.escalation[0].agent"),
-            ("callback = \"https://a/\"", "dispatch.callback_secrets"),
-            ("callback = \"ftp://a/\"", "dispatch.escalation[0].callback"),
-            ("agent = \"ops/desk\"\ncapability = \"a\"\ntags = [\"tired\"]", "dispatch.escalation[0].tags"),
-            ("agent = \"ops/desk\"\ncapability = \"a\"\nnamespace = \"Orders\"", "dispatch.escalation[0].namespace"),
-            ("agent = \"ops/desk\"\ncapability = \"a\"\nurl = \"x\"", "dispatch.escalation[0].url"),
+            ("", "dispatch.escalation[0].to"),
+            ("to = \"ops/desk\"", "dispatch.escalation[0].capability"),
+            ("to = \"desk\"\ncapability = \"a\"", "dispatch.escalation[0].to"),
+            ("to = \"https://a/\"\ncapability = \"a\"", "dispatch.escalation[0].capability"),
+            ("to = \"https://a/\"", "dispatch.callback_secrets"),
+            ("to = \"ftp://a/\"", "dispatch.escalation[0].to"),
+            ("to = \"ops/desk\"\ncapability = \"a\"\ntags = [\"tired\"]", "dispatch.escalation[0].tags"),
+            ("to = \"ops/desk\"\ncapability = \"a\"\nnamespace = \"Orders\"", "dispatch.escalation[0].namespace"),
+            ("to = \"ops/desk\"\ncapability = \"a\"\nurl = \"x\"", "dispatch.escalation[0].url"),
         ] {
             let faults = Config::parse(&format!("[[dispatch.escalation]]\n{text}"), &[]).unwrap_err().faults;
             assert!(faults.iter().any(|f| f.pointer == at), "{text}: {faults:?}");

@@ -142,6 +142,16 @@ fn every_key_of_a_list_changes_the_configuration() {
             ]),
         ),
         (
+            "dispatch.escalation",
+            BTreeMap::from([
+                ("namespace", ["\"orders\"".to_string(), "\"*\"".into()]),
+                ("tags", ["[\"poison\"]".into(), "[]".into()]),
+                ("to", ["\"ops/desk\"".into(), "\"ops/night\"".into()]),
+                ("capability", ["\"take_over\"".into(), "\"look_after\"".into()]),
+                ("ttl", ["\"1h\"".into(), "\"2h\"".into()]),
+            ]),
+        ),
+        (
             "outbound.secrets",
             BTreeMap::from([
                 ("name", ["\"orders\"".to_string(), "\"stock\"".into()]),
