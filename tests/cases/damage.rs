@@ -21,8 +21,8 @@ fn manifest(id: &str, text: &str) -> Arc<Manifest> {
 fn submit(n: u128) -> Write {
     let r = SubmitRequest {
         intent: Some("pay".into()),
-        idempotency_key: (n % 2 == 0).then(|| format!("key-{n}")),
-        message_id: (n % 3 == 0).then(|| format!("order-{n}")),
+        idempotency_key: n.is_multiple_of(2).then(|| format!("key-{n}")),
+        message_id: n.is_multiple_of(3).then(|| format!("order-{n}")),
         payload: Some(Box::new(RawPayload(format!("{{\"amount\": {n}, \"note\": \"refund the order as agreed\"}}")))),
         biz_tags: [("order".to_string(), format!("o{}", n % 4))].into(),
         ..SubmitRequest::default()

@@ -21,6 +21,9 @@ use std::time::Duration;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
+/// Headers and body of each call that a callback made.
+type Heard = Arc<Mutex<Vec<(Vec<(String, String)>, Vec<u8>)>>>;
+
 fn desk() -> To {
     To::Agent { agent: key("ns", "desk"), capability: "take_over".into(), ttl: Duration::from_secs(60) }
 }
@@ -146,7 +149,7 @@ async fn it_goes_in_no_circle_and_leaves_a_trace_when_nobody_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_on_call_are_told_by_a_signed_call() {
-    let heard: Arc<Mutex<Vec<(Vec<(String, String)>, Vec<u8>)>>> = Arc::default();
+    let heard: Heard = Arc::default();
     let own = heard.clone();
     let handler = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {
         let list = headers.iter().map(|(k, v)| (k.to_string(), v.to_str().unwrap_or_default().to_string())).collect();
