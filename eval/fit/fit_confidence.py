@@ -19,7 +19,7 @@ SCOPE = ["reach"]
 SURE = 0.65  # whoever is right with this probability is not answered with `none`; as in src/route/confidence.rs
 ENOUGH = 20  # out-of-scope requests a situation needs to say something about scope
 
-LEFT_OUT = {"fleet_z", "over_ceiling", "best_over_talk", "over_talk_ceiling", "over_foreign_talk", "reach", "q_fleet", "q_examples", "q_schema", "q_words", "q_known"}  # the first can't be had for another order of the list; the others carry a set's make-up, not evidence
+LEFT_OUT = {"fleet_z", "over_talk_ceiling", "over_foreign_talk", "reach", "q_fleet", "q_examples", "q_schema", "q_words", "q_known"}  # the first can't be had for another order of the list; the others carry a set's make-up, not evidence
 
 
 def reorder(q, head, fusion):

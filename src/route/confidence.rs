@@ -91,8 +91,6 @@ pub const NAMES: &[&str] = &[
     "entropy",
     "talk",
     "fleet_z",
-    "over_ceiling",
-    "best_over_talk",
     "over_talk_ceiling",
     "over_foreign_talk",
     "reach",
@@ -201,15 +199,15 @@ pub fn features(
     let best_arm =
         recall.arms.iter().position(|a| a.lead).or_else(|| recall.arms.iter().position(|a| !a.cross)).or(recall.arms.first().map(|_| 0));
     // the best of all candidates, in whatever order they stand
-    let scope = best_arm.and_then(|at| recall.arms.get(at).map(|used| (at, used))).map_or([0.0; 5], |(at, used)| {
-        let Some(arm) = view.arms.get(used.arm) else { return [0.0; 5] };
+    let scope = best_arm.and_then(|at| recall.arms.get(at).map(|used| (at, used))).map_or([0.0; 3], |(at, used)| {
+        let Some(arm) = view.arms.get(used.arm) else { return [0.0; 3] };
         let best = recall.found.iter().filter_map(|f| f.dense.get(at).copied().flatten()).map(|e| e.dense).fold(f32::MIN, f32::max);
         if best == f32::MIN {
-            return [-8.0; 5];
+            return [-8.0; 3];
         }
         let over = |what: f32| ((best - what) / arm.background.spread).clamp(-8.0, 8.0);
         let (talk_ceiling, foreign) = (over(used.talk_ceiling), over(used.foreign_talk));
-        [over(used.ceiling), over(used.talk), talk_ceiling, foreign, reach(talk_ceiling, foreign)]
+        [talk_ceiling, foreign, reach(talk_ceiling, foreign)]
     });
     let best_arm = best_arm.and_then(|at| recall.arms.get(at));
     let (talk, fleet_z) = best_arm.and_then(|used| view.arms.get(used.arm).map(|arm| (used, arm))).map_or((0.0, 0.0), |(used, arm)| {

@@ -10,7 +10,7 @@
 
 use crate::index::Visible;
 use crate::kernel::dot::dot_f32;
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub struct Reach {
     pub lines: Vec<f32>,
 }
 
-/// What was put together since the last change.
-type Remembered = Arc<Mutex<HashMap<Visible, Option<Arc<Reach>>>>>;
+/// What was put together since the last change: read without a lock, copied to add to it.
+type Remembered = Arc<ArcSwap<HashMap<Visible, Option<Arc<Reach>>>>>;
 
 /// Ceilings of all classes under one model. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -126,15 +126,15 @@ impl Ceilings {
 
     /// How near the visible fleet comes to the pool; `None` when nothing is visible.
     pub fn reach(&self, visible: &Visible) -> Option<Arc<Reach>> {
-        if let Some(known) = self.remembered.lock().get(visible) {
+        if let Some(known) = self.remembered.load().get(visible) {
             return known.clone();
         }
         let reach = self.put_together(visible).map(Arc::new);
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= REMEMBERED {
-            remembered.clear();
-        }
-        remembered.insert(visible.clone(), reach.clone());
+        self.remembered.rcu(|old| {
+            let mut remembered = if old.len() < REMEMBERED { (**old).clone() } else { HashMap::new() };
+            remembered.insert(visible.clone(), reach.clone());
+            remembered
+        });
         reach
     }
 

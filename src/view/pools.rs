@@ -44,10 +44,8 @@ pub struct Background {
     pub mean: f32,
     /// Standard deviation of those cosines; never under 0.01.
     pub spread: f32,
-    /// What the pool's requests reach at best on a small fleet of the pool's own descriptions, on average: the least that a fleet too small to say
+    /// What the pool's talk reaches at best on a small fleet of the pool's own descriptions, on average: the least that a fleet too small to say
     /// so itself is taken to reach.
-    pub generic: f32,
-    /// The same for the pool's talk.
     pub generic_talk: f32,
     /// The requests, then the talk: what ceilings are measured with.
     pub strangers: Vec<Arc<[f32]>>,
@@ -57,7 +55,7 @@ pub struct Background {
     pub description_centre: Vec<f32>,
 }
 
-/// Descriptions of the small fleet behind [`Background::generic`].
+/// Descriptions of the small fleet behind [`Background::generic_talk`].
 const GENERIC: usize = 24;
 /// Requests of the pool that a hub is near to: so many of the nearest are averaged.
 const HUB_NEAREST: usize = 10;
@@ -110,8 +108,7 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
     let mean = if n > 0.0 { sum / n } else { 0.0 };
     let variance = if n > 0.0 { (squares / n - mean * mean).max(0.0) } else { 1.0 };
     let best = |r: &Arc<[f32]>| descriptions.iter().take(GENERIC).map(|d| crate::kernel::dot::dot_f32(r, d)).fold(-1.0, f32::max);
-    let mean_best = |texts: &[Arc<[f32]>]| texts.iter().map(best).sum::<f32>() / texts.len().max(1) as f32;
-    let (generic, generic_talk) = (mean_best(&requests), mean_best(&talk));
+    let generic_talk = talk.iter().map(best).sum::<f32>() / talk.len().max(1) as f32;
     let strangers = requests.iter().chain(&talk).cloned().collect();
     let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
     Background {
@@ -120,7 +117,6 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
         talk,
         mean: mean as f32,
         spread: (variance.sqrt() as f32).max(0.01),
-        generic,
         generic_talk,
         strangers,
         request_centre,
