@@ -60,9 +60,19 @@ const UNSPOKEN: &[(&[&str], &str)] = &[
     (&["a2a", "acp"], "this protocol is not spoken: answer over http, grpc or mcp, or fetch the work (pull)"),
 ];
 
-/// What to do instead of a protocol that is not spoken.
-pub fn instead_of(protocol: &str) -> Option<&'static str> {
-    UNSPOKEN.iter().find(|(names, _)| names.contains(&protocol)).map(|(_, hint)| *hint)
+/// What to do instead of an agent of another domain.
+const FOREIGN: &str = "agents of another domain can't be addressed from here: leave it out, and tell teams apart by namespace";
+
+/// What to write instead of a word that is none of `known`, if that can be guessed.
+pub fn of_word(written: &str, known: &[&str]) -> Option<String> {
+    let lower = text::cut(written, 80).to_lowercase();
+    if known == ["local"] {
+        return Some(FOREIGN.to_owned());
+    }
+    if let Some((_, hint)) = UNSPOKEN.iter().find(|(names, _)| known.contains(&"pull") && names.contains(&lower.as_str())) {
+        return Some((*hint).to_owned());
+    }
+    nearest(written, known).map(|word| format!("did you mean \"{word}\"?"))
 }
 
 /// The known word nearest to `written`, if any is near enough to be meant.

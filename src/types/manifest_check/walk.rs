@@ -252,16 +252,7 @@ impl<'r> Walk<'r> {
         if let Some(word) = words.iter().find(|w| **w == lower) {
             return Some(json!(word));
         }
-        let special = match words {
-            ["local"] => Some("agents of another domain can't be addressed from here: leave it out, and tell teams apart by namespace"),
-            _ if words.contains(&"pull") => hint::instead_of(&lower),
-            _ => None,
-        };
-        let hint = match (special, hint::nearest(text, words)) {
-            (Some(hint), _) => hint.to_string(),
-            (None, Some(word)) => format!("did you mean \"{word}\"?"),
-            (None, None) => format!("{} is none of them", text::quoted(text)),
-        };
+        let hint = hint::of_word(text, words).unwrap_or_else(|| format!("{} is none of them", text::quoted(text)));
         self.none(format!("one of {}", words.join(", ")), hint)
     }
 
