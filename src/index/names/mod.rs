@@ -7,11 +7,17 @@
 //! Cost: one look-up a word (a character, in Chinese) of the text, about 50 ns each; a snapshot is a pointer.
 //! Not here: what a found name is worth (`route::recall`).
 
+mod text;
+
 use super::keyword::LexSnapshot;
-use super::text::{MAX_CHARS, Piece, Script, TokenKind, analyze, fold_chars, pieces};
+use super::text::{MAX_CHARS, Piece, TokenKind, analyze, fold_chars, pieces};
 use super::visible::Visible;
+use imbl::GenericHashMap;
+use imbl::shared_ptr::DefaultSharedPtr;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use text::{Print, Text, print};
 
 /// Longest name that is looked for inside texts, in letters and digits.
 const MAX_IN_TEXT: usize = 120;
@@ -88,10 +94,32 @@ struct Entry {
 /// The first two characters of a name.
 type Head = (char, char);
 
-/// An immutable table of names. Cloning copies three pointers.
+/// Takes a [`Print`] for its own hash.
+#[derive(Clone, Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, print: u64) {
+        self.0 = print;
+    }
+}
+
+type ByPrint<V> = GenericHashMap<Print, V, BuildHasherDefault<Mixed>, DefaultSharedPtr>;
+
+/// An immutable table of names. Cloning copies four pointers.
 #[derive(Clone, Default)]
 pub struct NameTable {
     names: imbl::HashMap<Arc<str>, Arc<Entry>>,
+    /// Names by their print: nearly always one.
+    prints: ByPrint<Arc<[Arc<str>]>>,
     /// Lengths of the names that begin so, and how many have it.
     heads: imbl::HashMap<Head, Arc<Vec<(u16, u32)>>>,
     /// Names of a slot.
@@ -157,6 +185,8 @@ impl NameTable {
             } else {
                 let words = analyze(written).into_iter().filter(|t| t.kind == TokenKind::Word).map(|t| t.text).collect();
                 self.names.insert(Arc::clone(&name), Arc::new(Entry { owners: vec![owner], words }));
+                let alike = self.prints.entry(print(&name)).or_default();
+                *alike = alike.iter().cloned().chain([Arc::clone(&name)]).collect();
                 let length = name.chars().count().min(usize::from(u16::MAX)) as u16;
                 let lengths = Arc::make_mut(self.heads.entry(head).or_default());
                 match lengths.binary_search_by_key(&length, |(l, _)| *l) {
@@ -182,6 +212,14 @@ impl NameTable {
                 continue;
             }
             self.names.remove(name);
+            let print = print(name);
+            let rest: Arc<[Arc<str>]> =
+                self.prints.get(&print).map(|alike| alike.iter().filter(|other| *other != name).cloned().collect()).unwrap_or_default();
+            if rest.is_empty() {
+                self.prints.remove(&print);
+            } else {
+                self.prints.insert(print, rest);
+            }
             let Some(head) = head(name) else { continue };
             let length = name.chars().count().min(usize::from(u16::MAX)) as u16;
             if let Some(lengths) = self.heads.get_mut(&head) {
@@ -224,7 +262,7 @@ impl NameTable {
     /// identifier. `words` tells which words are rare; it should hold the same slots.
     pub fn find_in_text(&self, text: &str, visible: &Visible, words: &LexSnapshot) -> Vec<NameHit> {
         let chars = fold_chars(text, MAX_CHARS);
-        let text = Text::new(&chars, pieces(&chars));
+        let text = Text::new(&chars);
         let mut hits: Vec<NameHit> = Vec::new();
         let mut reach = 0;
         for from in 0..text.letters.len() {
@@ -233,28 +271,27 @@ impl NameTable {
             let pair = (*first, stretch.get(1).copied().unwrap_or('\0'));
             let single = self.heads.get(&(*first, '\0'));
             for (length, _) in single.iter().chain(&self.heads.get(&pair)).flat_map(|lengths| lengths.iter()).rev() {
-                let length = usize::from(*length);
-                let Some(name) = stretch.get(..length).filter(|_| length <= MAX_IN_TEXT && text.may_end(from + length)) else { continue };
-                // inside a longer one that was found before
-                if from + length <= reach {
+                let (length, to) = (usize::from(*length), from + usize::from(*length));
+                // not beyond where a name may end, nor inside a longer one that was found before
+                if length > stretch.len().min(MAX_IN_TEXT) || to <= reach || !text.may_end(to) {
                     continue;
                 }
-                let name: String = name.iter().collect();
-                let Some((name, entry)) = self.names.get_key_value(name.as_str()) else { continue };
+                let alike = text.print(from, to).and_then(|print| self.prints.get(&print));
+                let Some(name) = alike.and_then(|names| names.iter().find(|name| text.is(from, to, name))) else { continue };
+                let Some(entry) = self.names.get(name) else { continue };
                 let slots: Vec<u32> = entry.owners.iter().filter(|owner| visible.contains(owner.class)).map(|owner| owner.slot).collect();
                 if slots.is_empty() {
                     continue;
                 }
-                reach = from + length;
+                reach = to;
                 let owners = slots.len() as u64;
-                let distinct = text.distinct(from, from + length, entry, owners, || words.holders(&entry.words, visible, owners + 1));
                 hits.push(NameHit {
                     slots,
                     name: Arc::clone(name),
-                    span: text.span(from, from + length),
+                    span: text.span(from, to),
                     words: entry.words.len() as u32,
-                    whole: from == 0 && from + length == text.letters.len(),
-                    distinct,
+                    whole: from == 0 && to == text.letters.len(),
+                    distinct: entry.distinct(text.written(from, to), owners, || words.holders(&entry.words, visible, owners + 1)),
                 });
             }
         }
@@ -262,109 +299,32 @@ impl NameTable {
     }
 }
 
-impl fmt::Debug for NameTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NameTable").field("slots", &self.slots.len()).field("names", &self.names.len()).finish()
-    }
-}
-
-/// A text as letters and digits, with what stood between them.
-struct Text<'a> {
-    chars: &'a [char],
-    pieces: Vec<Piece>,
-    /// All letters and digits, end to end.
-    letters: Vec<char>,
-    /// Piece of each letter, and the first letter of each piece.
-    piece_of: Vec<u32>,
-    first_of: Vec<usize>,
-    /// End of the stretch that a name may cover, a piece.
-    wall: Vec<usize>,
-}
-
-impl<'a> Text<'a> {
-    fn new(chars: &'a [char], pieces: Vec<Piece>) -> Self {
-        let (mut letters, mut piece_of, mut first_of) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, piece) in (0u32..).zip(&pieces) {
-            first_of.push(letters.len());
-            letters.extend(piece.text.chars());
-            piece_of.resize(letters.len(), at);
-        }
-        let mut wall = vec![letters.len(); pieces.len()];
-        for at in (1..pieces.len()).rev() {
-            let gap = pieces.get(at - 1).zip(pieces.get(at)).and_then(|(a, b)| chars.get(a.end..b.start)).unwrap_or_default();
-            let soft = gap.len() <= 2 && gap.iter().all(|c| c.is_whitespace() && *c != '\n' || matches!(c, '_' | '-' | '.'));
-            let end = if soft { wall.get(at).copied() } else { first_of.get(at).copied() };
-            if let (Some(place), Some(end)) = (wall.get_mut(at - 1), end) {
-                *place = end;
-            }
-        }
-        Self { chars, pieces, letters, piece_of, first_of, wall }
-    }
-
-    fn piece(&self, letter: usize) -> Option<(usize, &Piece)> {
-        let at = *self.piece_of.get(letter)? as usize;
-        self.pieces.get(at).map(|piece| (at, piece))
-    }
-
-    /// What a name that begins at this letter may cover; nothing if none may begin here.
-    fn from(&self, letter: usize) -> Option<&[char]> {
-        let (at, piece) = self.piece(letter)?;
-        let at_start = self.first_of.get(at) == Some(&letter);
-        if piece.script == Script::Latin && (!at_start || self.is_cut(at)) {
-            return None;
-        }
-        self.letters.get(letter..*self.wall.get(at)?)
-    }
-
-    /// Whether a name may end before letter `end`.
-    fn may_end(&self, end: usize) -> bool {
-        let Some((last, piece)) = end.checked_sub(1).and_then(|letter| self.piece(letter)) else { return false };
-        piece.script != Script::Latin || self.first_of.get(last + 1).copied().unwrap_or(self.letters.len()) == end && !self.is_cut(last + 1)
-    }
-
-    /// Whether the boundary before a piece runs through an identifier. A dot does not bind: `orders.refund_create` holds a name.
-    fn is_cut(&self, piece: usize) -> bool {
-        let Some(at) = self.pieces.get(piece).filter(|p| p.glued) else { return false };
-        let gap = piece.checked_sub(1).and_then(|before| self.pieces.get(before)).and_then(|b| self.chars.get(b.end..at.start));
-        gap != Some(&['.'])
-    }
-
-    /// Place of a stretch of letters in the folded text.
-    fn span(&self, from: usize, to: usize) -> (usize, usize) {
-        let place = |letter: usize| {
-            self.piece(letter).map(|(at, piece)| match piece.script {
-                Script::Latin => (piece.start, piece.end),
-                Script::Han | Script::Gram => {
-                    let here = piece.start + letter - self.first_of.get(at).copied().unwrap_or(letter);
-                    (here, here + 1)
-                }
-            })
-        };
-        (place(from).map_or(0, |p| p.0), to.checked_sub(1).and_then(place).map_or(0, |p| p.1))
-    }
-
-    /// Why a name that covers these letters may count. `holders`: visible documents that hold all its words, and all visible ones.
-    fn distinct(&self, from: usize, to: usize, name: &Entry, owners: u64, holders: impl FnOnce() -> (u64, u64)) -> Option<Distinct> {
-        let (start, end) = self.span(from, to);
-        let written = self.chars.get(start..end).unwrap_or_default();
-        let called =
-            self.chars.get(end) == Some(&'(') || start > 0 && self.chars.get(start - 1) == Some(&'`') && self.chars.get(end) == Some(&'`');
+impl Entry {
+    /// Why the name may count where it is `written` like this, perhaps as code. `holders`: visible documents that hold all its words, and all
+    /// visible ones.
+    fn distinct(&self, (written, as_code): (&[char], bool), owners: u64, holders: impl FnOnce() -> (u64, u64)) -> Option<Distinct> {
         let camel = written.windows(2).any(|w| matches!(w, [a, b] if a.is_lowercase() && b.is_uppercase()));
-        if called || camel || written.contains(&'_') {
+        if as_code || camel || written.contains(&'_') {
             return Some(Distinct::CodeForm);
         }
-        if name.words.len() >= MANY_WORDS {
+        if self.words.len() >= MANY_WORDS {
             return Some(Distinct::Words);
         }
         let (held, docs) = holders();
         if held > owners {
             return None;
         }
-        match name.words.as_slice() {
+        match self.words.as_slice() {
             [] => None,
             [word] => (docs >= MIN_DOCS && word.chars().count() >= MIN_RARE).then_some(Distinct::Rare),
             [_, _, ..] => Some(Distinct::Words),
         }
+    }
+}
+
+impl fmt::Debug for NameTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NameTable").field("slots", &self.slots.len()).field("names", &self.names.len()).finish()
     }
 }
 
@@ -479,7 +439,7 @@ mod tests {
         assert_eq!((old.exact("one name", &Visible::all()), old.exact("alias", &Visible::all())), (vec![0, 1], vec![0, 1]));
         assert_eq!((new.exact("one name", &Visible::all()), new.exact("other-name", &Visible::all())), (vec![], vec![0]));
         let empty = index.apply(&[0], Vec::new());
-        assert!(empty.is_empty() && empty.names.is_empty() && empty.heads.is_empty());
+        assert!(empty.is_empty() && empty.names.is_empty() && empty.prints.is_empty() && empty.heads.is_empty());
     }
 
     proptest! {
