@@ -81,8 +81,6 @@ pub struct ArmUsed {
     pub fleet: (f32, f32),
     /// Best cosine to a line of that talk which the visible fleet does not answer itself.
     pub foreign_talk: f32,
-    /// What unrelated requests reach on the visible fleet at best, on average.
-    pub ceiling: f32,
     /// What that talk reaches on the visible fleet at best, on average.
     pub talk_ceiling: f32,
 }
@@ -212,8 +210,8 @@ struct Pools {
     talk: f32,
     /// The same to talk that the visible fleet does not answer.
     foreign_talk: f32,
-    /// What requests and talk reach on the visible fleet.
-    ceilings: (f32, f32),
+    /// What talk reaches on the visible fleet at best, on average.
+    talk_ceiling: f32,
 }
 
 fn pools(arm: &Arm, vector: &[f32], visible: &Visible, fleet: (u64, f32)) -> Pools {
@@ -229,21 +227,19 @@ fn pools(arm: &Arm, vector: &[f32], visible: &Visible, fleet: (u64, f32)) -> Poo
     let mean = sum / n;
     let descriptions = (mean, (squares / n - mean * mean).max(0.0).sqrt().max(1e-3), best);
     let reach = arm.ceilings.reach(visible);
-    let mut ceilings = reach.as_ref().map_or((fleet.1, fleet.1), |r| (r.requests, r.talk));
-    // by what the fleet reaches itself, whatever its size
-    let own = ceilings.0;
+    let (requests, mut talk_ceiling) = reach.as_ref().map_or((fleet.1, fleet.1), |r| (r.requests, r.talk));
     if fleet.0 < SMALL_FLEET {
-        ceilings = (ceilings.0.max(arm.background.generic), ceilings.1.max(arm.background.generic_talk));
+        talk_ceiling = talk_ceiling.max(arm.background.generic_talk);
     }
     let (mut talk, mut foreign_talk) = (-1.0f32, -1.0f32);
     for (i, line) in arm.background.talk.iter().enumerate() {
         let cosine = dot_f32(vector, line);
         talk = talk.max(cosine);
-        if reach.as_ref().and_then(|r| r.lines.get(i)).is_none_or(|reached| *reached < own) {
+        if reach.as_ref().and_then(|r| r.lines.get(i)).is_none_or(|reached| *reached < requests) {
             foreign_talk = foreign_talk.max(cosine);
         }
     }
-    Pools { descriptions, talk, foreign_talk, ceilings }
+    Pools { descriptions, talk, foreign_talk, talk_ceiling }
 }
 
 /// Slots that were asked for by name: as the capability of the query, or distinctively inside its text.
@@ -289,7 +285,9 @@ pub fn recall(
     let lang = Lang::of(text);
     let mut out = Recall { words: 0, ..Recall::default() };
     let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
-    let exact = query.capability.is_some() || (text.is_empty() && query.target.is_some());
+    // who says a name has said it all: nothing is searched for beside it
+    let by_name = slots.iter().any(|(_, named)| *named == Some(Named::Exact));
+    let exact = by_name || query.capability.is_some() || (text.is_empty() && query.target.is_some());
     // about sixty at most: looking through them beats a hash table
     let add = |slot: u32, slots: &mut Vec<(u32, Option<Named>)>| {
         if !slots.iter().any(|(s, _)| *s == slot) {
@@ -328,8 +326,7 @@ pub fn recall(
                 talk: pools.talk,
                 foreign_talk: pools.foreign_talk,
                 fleet: (hits.background.mean, hits.background.std),
-                ceiling: pools.ceilings.0,
-                talk_ceiling: pools.ceilings.1,
+                talk_ceiling: pools.talk_ceiling,
             });
             used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {

@@ -185,8 +185,11 @@ impl Resolver {
         let native: Vec<ArmId> = models.for_lang(lang);
         let covered = native.iter().map(|a| filled(*a)).max().unwrap_or(0);
         let mut arms: Vec<ArmId> = native.into_iter().filter(|a| filled(*a) > 0).collect();
-        if across && covered < fleet || arms.is_empty() {
-            arms.extend(models.arms().map(|(id, _)| id).filter(|id| filled(*id) > 0));
+        let alone = arms.is_empty();
+        if across && covered < fleet || alone {
+            // Chinese characters are unknown to an English model: what it makes of them finds by chance
+            let reads = |of: Lang| alone || of != Lang::En || lang != Lang::Zh;
+            arms.extend(models.arms().filter(|(id, info)| filled(*id) > 0 && reads(info.lang)).map(|(id, _)| id));
             arms.sort_unstable();
             arms.dedup();
         }
