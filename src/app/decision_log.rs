@@ -66,7 +66,7 @@ impl DecisionLog {
                 };
                 if !batch.is_empty() {
                     let n = batch.len();
-                    let records: Vec<DecisionRecord> = batch.drain(..).map(record).collect();
+                    let records: Vec<DecisionRecord<Body>> = batch.drain(..).map(record).collect();
                     if let Err(error) = store.log_decisions(records).await {
                         tracing::warn!(%error, n, "decisions were not logged");
                         for _ in 0..n {
@@ -100,6 +100,6 @@ impl DecisionSink for DecisionLog {
     }
 }
 
-fn record(entry: Entry) -> DecisionRecord {
-    DecisionRecord { id: entry.id, at_ms: entry.at_ms, caller: entry.caller, kind: entry.kind, text: entry.text, body: entry.body.json() }
+fn record(entry: Entry) -> DecisionRecord<Body> {
+    DecisionRecord { id: entry.id, at_ms: entry.at_ms, caller: entry.caller, kind: entry.kind, text: entry.text, body: entry.body }
 }
