@@ -133,6 +133,11 @@ fn position_of(index: &mut File) -> Option<Position> {
     Some(Position { salts, frames: native(&one[16..20]) })
 }
 
+/// Pages that the log beside `db` holds now; `None` when nobody has it open.
+pub fn pages(db: &Path) -> Option<u32> {
+    position_of(&mut File::open(beside(db, "-shm")).ok()?).map(|p| p.frames)
+}
+
 /// What was noted; `Ok(None)` when nothing is expected in the log.
 fn noted(db: &Path) -> Result<Option<Position>, String> {
     let mut bytes = Vec::new();

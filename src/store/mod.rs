@@ -6,6 +6,7 @@
 //! log by its mark (`mark`). A missing file is a new store; an empty one is damaged.
 //! Cost: opening reads the file once when it is small (check), memory is a few MB. Not here: what the rows mean to routing.
 
+mod checkpoint;
 mod decisions;
 mod error;
 mod mark;
@@ -28,6 +29,7 @@ pub use registry::{Change, Loaded, Registered, Registration, Version};
 pub use vectors::StoredVector;
 pub use writer::WriterStats;
 
+use checkpoint::Checkpoints;
 use mark::Mark;
 use readers::Readers;
 use rusqlite::config::DbConfig;
@@ -46,6 +48,8 @@ pub const LOCK: &str = "reach.lock";
 const CHECKED_WHOLLY: u64 = 32 << 20;
 /// Files up to this size are checked page by page when they are opened, bytes.
 const CHECKED_SIZE: u64 = 256 << 20;
+/// Statements that the writer keeps parsed: more than there are.
+const STATEMENTS: usize = 128;
 /// No file of SQLite is smaller, bytes.
 const SMALLEST: u64 = 512;
 
@@ -104,7 +108,14 @@ impl Store {
         }
         schema::migrate(&mut connection, &shown).map_err(|e| name_file(e, &shown))?;
         let mark = if durability.full { Mark::open(&path) } else { mark::forget(&path) };
-        Ok(Self { writer: Writer::start(connection, mark)?, readers: Readers::new(&path), path, durability: durability.words, _lock: lock })
+        let checkpoints = checkpoints(&path, &connection);
+        Ok(Self {
+            writer: Writer::start(connection, mark, checkpoints)?,
+            readers: Readers::new(&path),
+            path,
+            durability: durability.words,
+            _lock: lock,
+        })
     }
 
     /// The store's file.
@@ -135,12 +146,27 @@ struct InForce {
     full: bool,
 }
 
+/// Checkpoints beside the commits; where they can't be had, SQLite makes its own between two commits.
+fn checkpoints(path: &Path, writer: &Connection) -> Option<Checkpoints> {
+    let beside = || -> Result<Connection, rusqlite::Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        // a copy is synced whatever the commits are
+        connection.execute_batch("PRAGMA synchronous = FULL")?;
+        Ok(connection)
+    };
+    let started = beside().map_err(std::io::Error::other).and_then(|c| Checkpoints::start(path, c, writer));
+    started.inspect_err(|error| tracing::warn!(%error, "the store's log is carried over between commits")).ok()
+}
+
 /// The connection that writes.
 fn connect(path: &Path, durability: Durability) -> Result<(Connection, InForce), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::from_secs(5))?;
-    connection.execute_batch("PRAGMA page_size = 8192; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;")?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch("PRAGMA page_size = 4096; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;")?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(StoreError::Folder {

@@ -313,11 +313,10 @@ async fn decisions_export_in_order_and_are_forgotten_by_age_and_size() {
 }
 
 #[tokio::test]
-async fn logging_does_not_wait() {
+async fn a_logged_decision_is_durable() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    store.log_decision(decision(1, 1)).unwrap();
-    store.writer.write(|_| Ok(())).await.unwrap();
+    store.log_decisions(vec![decision(1, 1)]).await.unwrap();
     assert_eq!(store.decision("d1").unwrap(), Some(decision(1, 1)));
     drop(store);
     assert_eq!(open(folder.path()).decisions_span().unwrap().records, 1);

@@ -5,6 +5,7 @@
 //! commit fails every operation of the batch gets that error; after an I/O error no further write is taken (a full disk is not one).
 //! Each commit is marked before it is answered (`store::mark`). Cost: one sync a batch. Not here: what is written.
 
+use super::checkpoint::Checkpoints;
 use super::error::StoreError;
 use super::mark::Mark;
 use crate::clock::{Clock, SystemClock};
@@ -75,14 +76,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread on its connection; `mark` is kept after each commit.
-    pub fn start(connection: Connection, mark: Option<Mark>) -> Result<Self, StoreError> {
+    /// Starts the thread on its connection; `mark` is kept after each commit, and `checkpoints` told of it.
+    pub fn start(connection: Connection, mark: Option<Mark>, checkpoints: Option<Checkpoints>) -> Result<Self, StoreError> {
         let (jobs, queue) = bounded(QUEUE);
         let stats = Arc::new(WriterStats::default());
         let seen = stats.clone();
         let thread = std::thread::Builder::new()
             .name("reach-store".into())
-            .spawn(move || write_all(connection, mark, &queue, &seen))
+            .spawn(move || write_all(connection, mark, checkpoints, &queue, &seen))
             .map_err(|e| StoreError::Internal(format!("no thread for the writer: {e}")))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), stats })
     }
@@ -136,7 +137,13 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(connection: Connection, mut mark: Option<Mark>, queue: &Receiver<Box<dyn Job>>, stats: &WriterStats) {
+fn write_all(
+    connection: Connection,
+    mut mark: Option<Mark>,
+    mut checkpoints: Option<Checkpoints>,
+    queue: &Receiver<Box<dyn Job>>,
+    stats: &WriterStats,
+) {
     let mut broken: Option<StoreError> = None;
     while let Ok(first) = queue.recv() {
         let mut batch = vec![first];
@@ -169,7 +176,13 @@ fn write_all(connection: Connection, mut mark: Option<Mark>, queue: &Receiver<Bo
             // an answer that panics must not end the writer
             drop(catch_unwind(AssertUnwindSafe(move || job.answer(fate))));
         }
+        if let Some(checkpoints) = &mut checkpoints
+            && broken.is_none()
+        {
+            checkpoints.committed(&connection);
+        }
     }
+    drop(checkpoints);
     // the mark goes first: it must never expect what is no longer in the log
     if let Some(mark) = &mut mark {
         mark.clear();
@@ -179,8 +192,8 @@ fn write_all(connection: Connection, mut mark: Option<Mark>, queue: &Receiver<Bo
 }
 
 fn commit(connection: &Connection, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    let written = run_all(connection, batch).and_then(|()| Ok(connection.execute_batch("COMMIT")?));
+    say(connection, "BEGIN IMMEDIATE")?;
+    let written = run_all(connection, batch).and_then(|()| say(connection, "COMMIT"));
     if written.is_err() && !connection.is_autocommit() {
         // SQLite rolls back by itself on the worst errors; otherwise it is asked to
         drop(connection.execute_batch("ROLLBACK"));
@@ -188,11 +201,17 @@ fn commit(connection: &Connection, batch: &mut [Box<dyn Job>]) -> Result<(), Sto
     written
 }
 
+/// Runs a statement that is needed again and again, parsed once.
+fn say(connection: &Connection, statement: &str) -> Result<(), StoreError> {
+    connection.prepare_cached(statement)?.execute([])?;
+    Ok(())
+}
+
 fn run_all(connection: &Connection, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
     for job in batch {
-        connection.execute_batch("SAVEPOINT operation")?;
+        say(connection, "SAVEPOINT operation")?;
         match job.run(connection) {
-            Ok(()) => connection.execute_batch("RELEASE operation")?,
+            Ok(()) => say(connection, "RELEASE operation")?,
             Err(fatal @ (StoreError::Io(_) | StoreError::DiskFull | StoreError::Damaged { .. })) => return Err(fatal),
             Err(_) => connection.execute_batch("ROLLBACK TO operation; RELEASE operation")?,
         }

@@ -231,7 +231,7 @@ async fn empty_cut_and_missing_files_are_named() {
             files[db].1.truncate(length);
             let got = held_of(&files).await;
             let kept = sound(&format!("cut to {length}"), &whole, got.clone());
-            assert!(!kept || length >= 8192, "cut to {length} bytes");
+            assert!(!kept || length >= 4096, "cut to {length} bytes");
             if length < 512 {
                 let words = got.unwrap_err();
                 assert!(words.contains(FILE) && words.contains("cut off") && words.contains("restore a copy"), "{words}");
