@@ -193,3 +193,59 @@ async fn what_is_not_sure_is_not_delivered_and_outcomes_are_learnt_from() {
     let (status, e) = post(&node, "/v1/messages", large).await;
     assert!(status == 413 && e.to_string().contains("data_ref"), "{e}");
 }
+
+/// Bodies that a collector was sent.
+type Sent = Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
+
+/// A collector that keeps what it is sent; it is busy at first.
+async fn collector() -> (String, Sent) {
+    let sent = Sent::default();
+    let (keep, busy) = (sent.clone(), Arc::new(AtomicU32::new(0)));
+    let take = move |body: axum::body::Bytes| {
+        let first = busy.fetch_add(1, Ordering::SeqCst) == 0;
+        if !first {
+            keep.lock().unwrap().push(body.to_vec());
+        }
+        async move { if first { axum::http::StatusCode::SERVICE_UNAVAILABLE } else { axum::http::StatusCode::OK } }
+    };
+    let app = axum::Router::new().route("/v1/traces", axum::routing::post(take));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (base, sent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_gets_the_spans_of_a_message_with_its_labels() {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use prost::Message as _;
+    let data = tempfile::tempdir().unwrap();
+    let (collector, sent) = collector().await;
+    let mut node = Server::new(data.path());
+    node.settings = vec![format!("telemetry.otlp={collector}")];
+    node.start().await;
+    let (base, _) = agent(vec![(503, json!({})), (200, json!({"done": true}))]).await;
+    let mut m = manifest("desk", &format!("{base}/invoke"));
+    m["capabilities"][0]["idempotent"] = true.into();
+    assert_eq!(post(&node, "/v1/agents", m).await.0, 200);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let (_, reply) = post(&node, "/v1/messages", json!({"intent": "work_try", "trace_id": trace, "biz_tags": {"order_id": "42"}})).await;
+    assert_eq!(reply["state"], "done", "{reply}");
+    let mut spans = Vec::new();
+    for _ in 0..200 {
+        let bodies = std::mem::take(&mut *sent.lock().unwrap());
+        let requests = bodies.iter().map(|b| ExportTraceServiceRequest::decode(b.as_slice()).unwrap());
+        spans.extend(requests.flat_map(|r| r.resource_spans).flat_map(|r| r.scope_spans).flat_map(|s| s.spans));
+        if !spans.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let names: Vec<&str> = spans.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names[0], "reach work_try");
+    assert_eq!(names.iter().filter(|n| **n == "deliver").count(), 2, "the busy agent, then the answer: {names:?}");
+    assert!(names.contains(&"route") && names.contains(&"queue"), "{names:?}");
+    assert!(spans.iter().all(|s| hex::encode(&s.trace_id) == trace), "the caller's trace");
+    assert!(spans[0].attributes.iter().any(|a| a.key == "biz.order_id"), "its labels");
+    assert!(spans[1..].iter().all(|s| s.parent_span_id == spans[0].span_id));
+}

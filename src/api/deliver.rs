@@ -10,7 +10,7 @@ use crate::api::service::{Call, Open, Service};
 use crate::dispatch::engine::Receipt;
 use crate::dispatch::service::{Dispatcher, Pulled, Session, Submitted};
 use crate::error::{Code, Error};
-use crate::types::envelope::{Mode, ReachId};
+use crate::types::envelope::{Mode, ReachId, SubmitRequest};
 use crate::types::message::{Entry, Message, State};
 use crate::types::request::AgentState;
 use crate::types::{Grant, Principal};
@@ -25,6 +25,12 @@ use tokio::sync::broadcast::{self, error::RecvError};
 const REPLAYS: usize = 100;
 /// Pause between two of them: a replay of many must not be a flood.
 const REPLAY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The request in the trace that came with the call, unless it names its own.
+fn in_trace(call: &Call, request: SubmitRequest) -> SubmitRequest {
+    let trace_id = request.trace_id.or_else(|| call.trace.as_deref().map(str::to_owned));
+    SubmitRequest { trace_id, ..request }
+}
 
 impl Service {
     fn dispatcher(&self) -> Result<&Dispatcher, Error> {
@@ -63,7 +69,7 @@ impl Service {
 
     async fn take_in(&self, call: &Call, message: pb::SubmitRequest) -> Result<Submitted, Error> {
         self.run(call, "submit", None, async {
-            let request = convert::submit(message)?;
+            let request = in_trace(call, convert::submit(message)?);
             self.dispatcher()?.submit(call.who.clone(), request).await
         })
         .await
@@ -71,7 +77,7 @@ impl Service {
 
     async fn broadcast(&self, call: &Call, message: pb::SubmitRequest) -> Result<pb::Reply, Error> {
         self.run(call, "broadcast", None, async {
-            let request = convert::submit(message)?;
+            let request = in_trace(call, convert::submit(message)?);
             let all = self.dispatcher()?.broadcast(call.who.clone(), request).await?;
             let parts: Vec<pb::Reply> = all.iter().map(convert::submitted).collect();
             let first = parts.first().cloned().ok_or_else(|| Error::internal("a broadcast without a message"))?;

@@ -19,6 +19,7 @@ pub mod listen;
 pub mod pb;
 pub mod ports;
 pub mod service;
+mod trace;
 
 use crate::config::Server;
 use crate::error::Error;

@@ -55,6 +55,8 @@ pub struct Call {
     pub door: Door,
     /// Deadline by the transport, if it has one.
     pub deadline: Option<Duration>,
+    /// Trace that came with the call, 32 hexadecimal digits.
+    pub trace: Option<Arc<str>>,
 }
 
 /// What the service needs.

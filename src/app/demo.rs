@@ -76,7 +76,7 @@ impl Demo {
 }
 
 async fn ask(service: &Arc<Service>, doors: &Doors, out: &Out) -> Result<(), Failure> {
-    let call = Call { who: Principal::local("demo"), door: Door::Http, deadline: None };
+    let call = Call { who: Principal::local("demo"), door: Door::Http, deadline: None, trace: None };
     for question in QUESTIONS {
         let request = pb::ResolveRequest { query: question.into(), k: Some(3), ..pb::ResolveRequest::default() };
         let response = service.resolve(&call, request).await?;

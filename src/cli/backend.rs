@@ -32,7 +32,7 @@ impl Backend {
     pub async fn open(common: &Common, app: &dyn App) -> Result<Self, Failure> {
         if common.data.is_some() {
             let service = app.local(common.config(vec![])?).await?;
-            return Ok(Self::Local(service, Call { who: Principal::local("cli"), door: Door::Http, deadline: None }));
+            return Ok(Self::Local(service, Call { who: Principal::local("cli"), door: Door::Http, deadline: None, trace: None }));
         }
         let base = common.server.trim_end_matches('/').to_string();
         if !base.starts_with("http://") && !base.starts_with("https://") {

@@ -1,6 +1,7 @@
 //! Settings of the engines: where state lives, models, schemas, index, decision log, live state, logs.
 
 use crate::config::reader::Reader;
+use crate::types::address::{Use, canonical};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -229,6 +230,8 @@ pub struct Telemetry {
     pub json: bool,
     /// When `/metrics` names agents.
     pub agent_labels: AgentLabels,
+    /// Collector that gets the spans of messages, as `http(s)://host:port`; OTLP over HTTP.
+    pub otlp: Option<String>,
 }
 
 /// When `/metrics`, which needs no token, names agents in its labels; else they are summed up as `all`.
@@ -254,7 +257,11 @@ impl Telemetry {
             "never" => AgentLabels::Never,
             _ => AgentLabels::WithoutTokens,
         };
-        Self { log, json: r.flag("json", false), agent_labels }
+        let otlp = r.optional("otlp");
+        if let Some(Err(why)) = otlp.as_deref().map(|url| canonical(url, Use::Web)) {
+            r.fault("otlp", Use::Web.expected(), why.hint());
+        }
+        Self { log, json: r.flag("json", false), agent_labels, otlp }
     }
 }
 

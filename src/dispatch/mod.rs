@@ -29,6 +29,7 @@ pub mod retry;
 pub mod service;
 #[cfg(test)]
 mod sim;
+pub mod spans;
 pub mod sqlite;
 pub mod state;
 pub mod steady;

@@ -214,6 +214,8 @@ pub trait OutcomeSink: Send + Sync + 'static {
     fn outcome(&self, outcome: &Outcome);
     /// How busy an agent is with us now.
     fn load(&self, agent: &AgentKey, in_flight: u32, waiting: u32);
+    /// A message is over, and that is durable.
+    fn ended(&self, _id: ReachId) {}
 }
 
 /// The matcher, as the dispatcher asks it. The decision logic stays on the other side.

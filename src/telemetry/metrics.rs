@@ -60,6 +60,8 @@ metric_names! {
         AlarmsRaised = "reach_alarms_total", Count, ["alarm"];
         /// Decision log entries that could not be written.
         DecisionsNotLogged = "reach_decisions_not_logged_total", Count, [];
+        /// Spans, or messages whose spans, did not reach the collector.
+        SpansLost = "reach_spans_lost_total", Count, [];
     }
 }
 

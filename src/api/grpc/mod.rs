@@ -15,6 +15,7 @@ pub mod worker;
 use crate::api::listen;
 use crate::api::pb;
 use crate::api::service::{Call, Door, Service};
+use crate::api::trace::trace_id;
 use crate::error::{Code, Error};
 use axum::body::Body;
 use axum::extract::Request;
@@ -106,7 +107,8 @@ fn call(service: &Service, metadata: &MetadataMap) -> Result<Call, Status> {
     let headers = metadata.get_all("authorization");
     let who = service.principal(Door::Grpc, headers.iter().map(|v| v.as_encoded_bytes())).map_err(|e| status(&e))?;
     let deadline = metadata.get("grpc-timeout").and_then(|v| v.to_str().ok()).and_then(timeout);
-    Ok(Call { who, door: Door::Grpc, deadline })
+    let trace = metadata.get("traceparent").and_then(|v| v.to_str().ok()).and_then(trace_id);
+    Ok(Call { who, door: Door::Grpc, deadline, trace })
 }
 
 /// Reads a `grpc-timeout`: up to 8 digits and a unit.

@@ -9,6 +9,7 @@ pub mod openapi;
 pub mod routes;
 
 use crate::api::service::{Call, Door, Service};
+use crate::api::trace::trace_id;
 use crate::api::{json, listen, pb};
 use crate::error::{Code, Error};
 use crate::tasks::{Stage, Tasks};
@@ -92,7 +93,8 @@ impl HttpDoor {
         self.same_origin(&request)?;
         let headers = request.headers().get_all(header::AUTHORIZATION);
         let who = self.service.principal(Door::Http, headers.iter().map(HeaderValue::as_bytes))?;
-        let call = Call { who, door: Door::Http, deadline: None };
+        let trace = request.headers().get("traceparent").and_then(|v| v.to_str().ok()).and_then(trace_id);
+        let call = Call { who, door: Door::Http, deadline: None, trace };
         let query = query(route, request.uri())?;
         let agent = match &params {
             Ok(Path(params)) => named_agent(params),

@@ -5,6 +5,7 @@ mod feed;
 mod lessons;
 mod meter;
 mod next;
+mod otlp;
 
 use crate::api::grpc::worker::WorkerCodec;
 use crate::clock::Clock;
@@ -13,6 +14,7 @@ use crate::dispatch::breaker::BreakerConfig;
 use crate::dispatch::callback::Secret;
 use crate::dispatch::engine::EngineConfig;
 use crate::dispatch::guard::Guard;
+use crate::dispatch::port::{MessageStore, OutcomeSink};
 use crate::dispatch::rest::HeaderSecret;
 use crate::dispatch::service::{Dispatcher, Ports, Settings};
 use crate::dispatch::sqlite::SqliteMessages;
@@ -27,6 +29,7 @@ use crate::view::Views;
 pub use feed::LiveFeed;
 use lessons::Lessons;
 pub use next::Matched;
+use otlp::Spans;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,13 +108,19 @@ pub struct Around<'a> {
 /// Starts the dispatcher: from here on it takes up what the store holds.
 pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
     let Around { config, store, views, resolver, ingest, clock, tasks } = around;
+    let messages: Arc<dyn MessageStore> = Arc::new(SqliteMessages::new(store.clone()));
+    let mut sinks: Vec<Arc<dyn OutcomeSink>> =
+        vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))];
+    if let Some(collector) = &config.telemetry.otlp {
+        sinks.push(Arc::new(Spans::start(collector, messages.clone(), guard(config)?, tasks)));
+    }
     let ports = Ports {
-        store: Arc::new(SqliteMessages::new(store.clone())),
+        store: messages,
         next: Arc::new(Matched::new(resolver.clone(), views.clone())),
         guard: guard(config)?,
         grpc: Arc::new(WorkerCodec),
         clock: clock.clone(),
-        sinks: vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))],
+        sinks,
     };
     let dispatcher = Dispatcher::start(ports, tasks.clone(), settings(config)?).await?;
     let named = match config.telemetry.agent_labels {

@@ -137,6 +137,7 @@ impl Dispatcher {
             }
         }
         if let (Some(head), Wrote::Stored) = (end, &how) {
+            self.inner.sinks.iter().for_each(|sink| sink.ended(id));
             for tell in self.inner.finals.lock().remove(&id).unwrap_or_default() {
                 // who waited may have left
                 tell.send(head.clone()).ok();
