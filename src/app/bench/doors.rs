@@ -5,6 +5,7 @@ use crate::app::parts::Parts;
 use crate::bench::load::Answer;
 use crate::cli::DoorKind;
 use crate::config::Config;
+use crate::embed::models::Models;
 use crate::error::{Code, Error};
 use crate::route::resolver::Resolver;
 use crate::types::Principal;
@@ -69,6 +70,17 @@ impl Server {
         drop(tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }));
     }
 
+    /// What its encoders have done so far, by its metrics.
+    pub async fn encoded(&self) -> Option<Encoded> {
+        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().ok()?;
+        let text = client.get(format!("{}/metrics", self.http)).send().await.ok()?.text().await.ok()?;
+        let sum = |name: &str| -> f64 {
+            let lines = text.lines().filter(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')));
+            lines.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        };
+        Some(Encoded { texts: sum("reach_embed_batch_texts_sum"), busy_s: sum("reach_embed_seconds_sum") })
+    }
+
     /// Its process.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
@@ -80,6 +92,34 @@ impl Server {
     }
 }
 
+/// Work of encoders since they were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Encoded {
+    /// Texts.
+    pub texts: f64,
+    /// Seconds in encoders, all threads together.
+    pub busy_s: f64,
+}
+
+impl Encoded {
+    /// Of the models in this process.
+    pub fn by(models: &Models) -> Self {
+        let worker = models.stats().worker;
+        Self { texts: worker.embedded as f64, busy_s: worker.busy_us as f64 / 1e6 }
+    }
+
+    /// What was done since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self { texts: self.texts - before.texts, busy_s: self.busy_s - before.busy_s }
+    }
+
+    /// Share of the time of all cores, over so many seconds.
+    pub fn share(self, seconds: f64) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.busy_s / (cores as f64 * seconds.max(1e-9))
+    }
+}
+
 /// A way to make calls.
 #[derive(Clone)]
 pub enum Caller {
@@ -87,8 +127,8 @@ pub enum Caller {
     Grpc(Arc<[pb::matcher_client::MatcherClient<Channel>]>),
     /// By HTTP.
     Http(reqwest::Client, String),
-    /// By the library.
-    Lib(Arc<Resolver>),
+    /// By the library, with the models that it asks.
+    Lib(Arc<Resolver>, Arc<Models>),
 }
 
 impl Caller {
@@ -136,7 +176,7 @@ impl Caller {
                     Err(_) => Answer::Failed,
                 }
             }
-            Self::Lib(resolver) => {
+            Self::Lib(resolver, _) => {
                 let request = ResolveRequest { query: text.to_string(), ..ResolveRequest::default() };
                 match resolver.resolve(&Principal::local("bench"), &request).await {
                     Ok(_) => Answer::Done,

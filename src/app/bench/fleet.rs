@@ -1,5 +1,6 @@
 //! Fleets for the measurements: registered in a data folder, or as the base of recombined ones.
 
+use super::doors::Encoded;
 use crate::app::parts::Parts;
 use crate::bench::{corpus, scale};
 use crate::catalog::schema::Schemas;
@@ -49,6 +50,8 @@ pub struct Filled {
     pub embedded: usize,
     /// Seconds.
     pub seconds: f64,
+    /// Share of the time of all cores that the encoders worked.
+    pub encoder_share: f64,
     /// Names of capabilities.
     pub names: Vec<String>,
 }
@@ -62,13 +65,15 @@ pub async fn fill(config: Config, manifests: &[PathBuf], n: usize) -> Result<Fil
     }
     let names = fleet.iter().flat_map(|m| m.capabilities.iter().map(|c| c.intent.to_string())).collect();
     let parts = Parts::open(config, &crate::embed::fetch::Quiet).await?;
-    let begin = SystemClock.instant();
+    let models = parts.views.load().models.clone();
+    let (begin, before) = (SystemClock.instant(), Encoded::by(&models));
     let batch = parts.ingest.register_many(&Principal::local("bench"), fleet).await?;
     let seconds = SystemClock.instant().duration_since(begin).as_secs_f64();
+    let encoder_share = Encoded::by(&models).since(before).share(seconds);
     for (agent, error) in batch.refused.iter().take(3) {
         say(&format!("warning: {agent} is left out: {error}"));
     }
-    let filled = Filled { capabilities: batch.capabilities, embedded: batch.embedded, seconds, names };
+    let filled = Filled { capabilities: batch.capabilities, embedded: batch.embedded, seconds, encoder_share, names };
     parts.close().await;
     Ok(filled)
 }

@@ -1,6 +1,6 @@
 //! `reach bench resolve`: whole answers through each door under load, with the pure speed of the encoder measured before and after.
 
-use super::doors::{Caller, Server, library};
+use super::doors::{Caller, Encoded, Server, library};
 use super::fleet::{self, Folder};
 use super::print;
 use crate::app::parts::{load_models, models_config};
@@ -25,6 +25,8 @@ struct Report {
     registered_texts: usize,
     registration_s: f64,
     registration_texts_per_s: f64,
+    /// Share of the time of all cores that the encoders worked meanwhile: 1 = registering costs nothing but embedding.
+    registration_encoder_share: f64,
     /// The encoder alone on the same texts and cores, median of before and after.
     embedding_texts_per_s: f64,
     doors: Vec<DoorReport>,
@@ -40,8 +42,13 @@ struct DoorReport {
     /// What was reached with calls under way, when an open loop was asked for as a multiple of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     capacity_per_s: Option<f64>,
-    /// Share of the encoder's own speed.
+    /// Answers a second against the texts a second of the encoder alone.
     of_embedding: f64,
+    /// Texts embedded for one answer: the request itself, its parts where it asks for several things or says what it does not want, and once more
+    /// by the other model where part of the fleet is written only in its language.
+    texts_per_answer: Option<f64>,
+    /// Share of the time of all cores that the encoders worked.
+    encoder_share: Option<f64>,
     /// Cores kept busy by the server, and by this program that asks.
     server_cores: Option<f64>,
     client_cores: Option<f64>,
@@ -114,6 +121,7 @@ pub async fn run(config: Config, args: &BenchResolve, out: &Out) -> Result<Exit,
         capabilities: filled.capabilities,
         registered_texts: filled.embedded,
         registration_s: round(filled.seconds),
+        registration_encoder_share: round(filled.encoder_share),
         registration_texts_per_s: round(filled.embedded as f64 / filled.seconds.max(1e-9)),
         embedding_texts_per_s: round(embedding),
         doors,
@@ -127,7 +135,7 @@ async fn one(door: DoorKind, config: &Config, args: &BenchResolve, texts: &Arc<[
     match door {
         DoorKind::Lib => {
             let parts = library(config.clone()).await?;
-            let report = measured("lib", Caller::Lib(parts.resolver.clone()), None, args, texts).await;
+            let report = measured("lib", Caller::Lib(parts.resolver.clone(), parts.views.load().models.clone()), None, args, texts).await;
             parts.close().await;
             report
         }
@@ -171,9 +179,15 @@ async fn measured(
     };
     let pid = server.and_then(Server::pid);
     let cpu = || (pid.and_then(|p| cpu_seconds(Some(p))), cpu_seconds(None));
-    let begin = cpu();
+    let encoded = async || match (&caller, server) {
+        (Caller::Lib(_, models), _) => Some(Encoded::by(models)),
+        (_, Some(server)) => server.encoded().await,
+        (_, None) => None,
+    };
+    let (begin, encoded_before) = (cpu(), encoded().await);
     let outcome = load::run(pace, args.seconds, call).await;
     let end = cpu();
+    let work = encoded().await.zip(encoded_before).map(|(now, before)| now.since(before));
     let used = |a: Option<f64>, b: Option<f64>| Some(b? - a?);
     let (of_server, of_client) = (used(begin.0, end.0), used(begin.1, end.1));
     let per = |cpu: Option<f64>| cpu.map(|c| round(c / outcome.seconds.max(1e-9)));
@@ -181,6 +195,8 @@ async fn measured(
         door,
         capacity_per_s: capacity,
         of_embedding: 0.0,
+        texts_per_answer: work.filter(|_| outcome.done > 0).map(|w| round(w.texts / outcome.done as f64)),
+        encoder_share: work.map(|w| round(w.share(outcome.seconds))),
         server_cores: per(of_server),
         client_cores: per(of_client),
         per_server_core_s: of_server.filter(|c| *c > 0.0).map(|c| round(outcome.done as f64 / c)),

@@ -44,7 +44,7 @@ pub struct WorkerConfig {
 
 impl Default for WorkerConfig {
     fn default() -> Self {
-        Self { threads: 0, query_slots: 512, ingest_slots: 512, window: 64, max_batch: 4, ingest_every: 8 }
+        Self { threads: 0, query_slots: 512, ingest_slots: 512, window: 64, max_batch: 8, ingest_every: 8 }
     }
 }
 
