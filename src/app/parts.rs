@@ -17,7 +17,7 @@ use crate::embed::models::{Models, ModelsConfig, Precision};
 use crate::embed::worker::WorkerConfig;
 use crate::error::Error;
 use crate::index::StackConfig;
-use crate::index::dense::{DenseConfig, GraphConfig};
+use crate::index::dense::{DenseConfig, NearConfig};
 use crate::index::keyword::LexConfig;
 use crate::ingest::{self, Boot, Ingest, IngestConfig, Loaded, Quota};
 use crate::route::prepare::Limits;
@@ -119,11 +119,12 @@ impl Parts {
             policy: versions.effective(&config.policy),
             dense: DenseConfig {
                 stack: stack(&config.index),
-                graph: GraphConfig {
+                near: NearConfig {
                     min_rows: config.index.min_rows,
-                    neighbours: config.index.neighbours,
-                    ef_build: config.index.ef_build,
-                    ef_search: config.index.ef_search,
+                    list_rows: config.index.list_rows,
+                    keep: config.index.keep,
+                    probe: config.index.probe,
+                    probe_rows: config.index.probe_rows,
                 },
             },
             words: LexConfig { stack: stack(&config.index), ..LexConfig::default() },

@@ -24,7 +24,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(250);
 /// Pause between looks at what the indexes need.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Such looks between two measurements of what the graphs find: ten minutes.
+/// Such looks between two measurements of what approximate searches find: ten minutes.
 const MEASURED: u64 = 120;
 
 /// Runs a server.
@@ -227,7 +227,7 @@ fn background(parts: &Parts) {
     }));
 }
 
-/// Tidies the indexes beside the service, and measures now and then what their graphs find.
+/// Tidies the indexes beside the service, and measures now and then what approximate searches find.
 async fn keep_up(ingest: &Ingest) {
     for round in 0u64.. {
         tokio::time::sleep(UPKEEP).await;

@@ -3,7 +3,7 @@
 //! In: a model, base manifests of its language with their vectors, a size, requests with theirs. Out: latency of recall and of the whole
 //! route, recall against an exact scan, filtered search, time until an addition is seen, memory.
 //! Vectors of recombined capabilities are made, not embedded: the mean of the parents' vectors in the same role, with the weight and the noise of
-//! [`WEIGHT`] and [`NOISE`], L2-normalised. Everything else (catalog, words, names, graphs) is the real thing. Not here: the store.
+//! [`WEIGHT`] and [`NOISE`], L2-normalised. Everything else (catalog, words, names, sketches, lists) is the real thing. Not here: the store.
 
 use super::corpus::{self, Draw, SHARES};
 use super::figures::{Quantiles, round};
@@ -94,9 +94,9 @@ pub struct Size {
     pub filtered: Vec<Filtered>,
     /// From the registration of one capability to a View that shows it.
     pub visible: Quantiles,
-    /// Graphs in use.
-    pub graphs: usize,
-    /// Seconds to fill catalog and indexes, graphs included.
+    /// Ranges of vectors that are parted into lists.
+    pub lists: usize,
+    /// Seconds to fill catalog and indexes, sketches and lists included.
     pub build_s: f64,
     /// Memory of the process, MiB.
     pub rss_mib: f64,
@@ -254,7 +254,7 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
         let seen = narrowed.first().map_or(0, |q| recall_of(&view, q));
         filtered.push(Filtered { share: part, visible: seen, latency: Quantiles::of(&mut took), recall_at_10: against(&visible) });
     }
-    let (graphs, scanned_vectors) = (arm.dense.graphs(), arm.dense.len());
+    let (lists, scanned_vectors) = (arm.dense.lists(), arm.dense.len());
     let mut added = Vec::new();
     for number in n..n + ADDED {
         let Some(made) = made(base, number, seed) else { continue };
@@ -276,7 +276,7 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
         recall_at_10,
         filtered,
         visible: Quantiles::of(&mut added),
-        graphs,
+        lists,
         build_s: round(build_ms / 1e3),
         rss_mib: rss.round(),
         fleet_mib: (rss - before).round(),

@@ -107,14 +107,16 @@ impl Schemas {
 /// `[index]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexConfig {
-    /// Vectors of a part of the index from which on it gets a graph; below, it is scanned exactly.
+    /// Visible vectors from which on a search compares one-bit sketches first; below, it is exact.
     pub min_rows: usize,
-    /// Neighbours of a point in the graph; twice as many on its lowest level.
-    pub neighbours: usize,
-    /// Rows kept in view while a point is inserted.
-    pub ef_build: usize,
-    /// Rows kept in view during a search, at least.
-    pub ef_search: usize,
+    /// Vectors of a part of the index, or of a class within it, from which on they are parted into lists.
+    pub list_rows: usize,
+    /// Vectors that sketches choose for a closer look, at least.
+    pub keep: usize,
+    /// Share of listed vectors whose sketches are compared. Range 0..=1.
+    pub probe: f64,
+    /// Listed vectors whose sketches are compared, at least.
+    pub probe_rows: usize,
     /// Documents the newest part holds before it is sealed.
     pub delta_max: usize,
     /// Parts of similar size that are merged into one.
@@ -127,9 +129,10 @@ impl IndexConfig {
     pub(super) fn read(r: &mut Reader<'_>) -> Self {
         Self {
             min_rows: r.int("min_rows", 32_768, 256..=100_000_000),
-            neighbours: r.int("neighbours", 16, 4..=64),
-            ef_build: r.int("ef_build", 120, 8..=4096),
-            ef_search: r.int("ef_search", 160, 8..=4096),
+            list_rows: r.int("list_rows", 131_072, 256..=100_000_000),
+            keep: r.int("keep", 1_024, 8..=100_000),
+            probe: r.number("probe", 0.15, 0.001..=1.0),
+            probe_rows: r.int("probe_rows", 65_536, 1..=100_000_000),
             delta_max: r.int("delta_max", 256, 1..=100_000),
             fan: r.int("fan", 6, 2..=64),
             purge_share: r.number("purge_share", 0.1, 0.01..=1.0),

@@ -179,11 +179,6 @@ impl<P: Part> StackWriter<P> {
         self.stack.clone()
     }
 
-    /// How parts are built from now on.
-    pub(crate) fn part_config(&mut self) -> &mut P::Config {
-        &mut self.part_cfg
-    }
-
     fn live(&mut self, part: P) -> Live<P> {
         self.next_id += 1;
         let dead = Arc::new(Dead::none(part.layout().len()));

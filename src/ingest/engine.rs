@@ -207,7 +207,7 @@ impl Engine {
         fitted
     }
 
-    /// Runs all upkeep of the indexes (merging, purging, graphs) here and now: for loads in bulk. While serving, `Ingest::upkeep` runs it beside.
+    /// Runs all upkeep of the indexes (merging, purging, sketches and lists) here and now: for loads in bulk. While serving, `Ingest::upkeep` runs it beside.
     pub fn settle(&mut self) {
         for arm in &mut self.arms {
             arm.settle();

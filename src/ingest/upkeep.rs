@@ -1,8 +1,8 @@
-//! Upkeep of the indexes beside the service: merges small parts, rewrites parts with many deleted documents, builds graphs.
+//! Upkeep of the indexes beside the service: merges small parts, rewrites parts with many deleted documents, makes sketches and lists.
 //!
 //! Registrations only append and mark as deleted; without this a fleet that changes for days would grow by everything it ever was. The plan is made
 //! under the writer's lock (cheap), the work runs on a thread of its own (seconds for large parts), its outcome is swapped in under the lock again.
-//! Invariant: answers are the same before and after, but for what a graph may miss, which is measured ([`Ingest::measured_recall`]).
+//! Invariant: answers are the same before and after, but for what an approximate search may miss, which is measured ([`Ingest::measured_recall`]).
 //! Not here: what is worth doing (`index::stack`).
 
 use super::Ingest;
@@ -12,7 +12,7 @@ use crate::index::keyword::{LexRenewed, LexUpkeep};
 use crate::telemetry::metrics::{Counter, count};
 use std::sync::Arc;
 
-/// Queries that the recall of a graph is measured with.
+/// Queries that recall is measured with.
 const SAMPLE: usize = 32;
 /// Nearest neighbours that each of them must find.
 const NEAREST: usize = 10;
@@ -60,7 +60,7 @@ impl Ingest {
         self.views.load().arms.iter().map(|arm| (arm.model.name.clone(), arm.dense.len())).collect()
     }
 
-    /// Share of the true nearest neighbours that searches find, by model: 1 where nothing has a graph. Some exact scans: for a metric, once in a while.
+    /// Share of the true nearest neighbours that searches find, by model: 1 where searches are exact. Some exact scans: for a metric, once in a while.
     pub async fn measured_recall(&self) -> Result<Vec<(Arc<str>, f64)>, Error> {
         let view = self.views.load();
         let measure = move || view.arms.iter().map(|arm| (arm.model.name.clone(), arm.dense.measured_recall(SAMPLE, NEAREST))).collect();

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod aligned;
+pub mod bits;
 pub mod detect;
 pub mod dot;
 mod gelu;

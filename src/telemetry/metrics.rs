@@ -52,7 +52,7 @@ metric_names! {
         Heartbeats = "reach_heartbeats_total", Count, ["result"];
         /// Probes of agents.
         Probes = "reach_probes_total", Count, ["result"];
-        /// Parts of the indexes merged, purged or given a graph.
+        /// Parts of the indexes merged, purged or given sketches.
         IndexRebuilds = "reach_index_rebuilds_total", Count, [];
         /// What happened to messages: submitted, unrouted, deliveries, retries, delivered, accepted, acked, rejected, failed, dead, cancelled, leases that expired, newcomers turned away, retries without budget, receipts refused.
         Dispatch = "reach_dispatch_total", Count, ["event"];
@@ -84,7 +84,7 @@ metric_names! {
         EmbedQueue = "reach_embed_queue", Count, [];
         /// Capabilities with vectors in the index.
         IndexVectors = "reach_index_vectors", Count, ["model"];
-        /// Measured recall of the graph against the exact scan, 0..=1.
+        /// Measured recall of approximate searches against the exact scan, 0..=1.
         IndexRecall = "reach_index_recall_ratio", Count, ["model"];
         /// Messages that are not over.
         MessagesOpen = "reach_messages_open", Count, [];

@@ -1,31 +1,30 @@
 //! Nearest capabilities by cosine, over the vectors of one model.
 //!
 //! In: L2-normalised vectors, one or more a slot, each with its role. Out: slots by the best cosine among the scanned roles, and where that
-//! stands among all visible slots. The result of an exact scan equals a plain f32 scan: int8 only chooses what is rescored, with a
-//! proven error bound. Parts above a measured size get a graph (`graph.rs`), whose answers are measured against the scan.
+//! stands among all visible slots. Where little is visible the result equals a plain f32 scan: int8 only chooses what is rescored, with a
+//! proven error bound. Where much is visible, one-bit sketches choose what int8 looks at (`sketch`), and of very much only the nearest lists are
+//! read (`lists`); what that finds is measured against the scan.
 //! Cost: about 25 µs for 1,000 slots of 3 vectors of 512 dimensions.
 //! Not here: comparing two models (their cosines are not comparable), calibration.
 
-mod dump;
-mod graph;
+mod lists;
+mod near;
 mod part;
 mod quant;
 mod recall;
 mod search;
+mod sketch;
 #[cfg(test)]
 mod tests;
 
 use super::stack::{Renewed, Stack, StackConfig, StackWriter, Upkeep};
 use super::visible::Visible;
-use dump::Fingerprint;
-use graph::Graph;
 use part::DensePart;
-use std::collections::HashMap;
+use sketch::Sketcher;
 use std::fmt;
 use std::sync::Arc;
 
-pub use dump::DumpError;
-pub use graph::GraphConfig;
+pub use near::NearConfig;
 pub use search::{Background, DenseHits};
 
 /// What a vector of a capability was made from.
@@ -79,18 +78,17 @@ impl fmt::Debug for DenseDoc {
 pub struct DenseConfig {
     /// Sealing and merging.
     pub stack: StackConfig,
-    /// When a graph is built and how it is searched.
-    pub graph: GraphConfig,
+    /// When searches are approximate, and how near they come.
+    pub near: NearConfig,
 }
 
 #[derive(Clone)]
 pub(crate) struct PartConfig {
     dim: usize,
-    graph: GraphConfig,
+    near: NearConfig,
+    sketcher: Arc<Sketcher>,
     /// Fixed vectors to which every vector's dot products are kept.
     anchors: Arc<[Arc<[f32]>]>,
-    /// Graphs from a dump, by the rows they belong to.
-    offered: Arc<HashMap<Fingerprint, Arc<Graph>>>,
 }
 
 /// Writer of the vectors of one model.
@@ -105,9 +103,11 @@ impl DenseIndex {
         Self::with_anchors(dim, cfg, Vec::new())
     }
 
-    /// An empty index that also keeps the dot products of every vector with each of `anchors` (see [`DenseSnapshot::marked`]).
+    /// An empty index that also keeps the dot products of every vector with each of `anchors` (see [`DenseSnapshot::marked`]). The first of them
+    /// should be near the mean of all vectors: sketches are made of what sets a vector apart from it.
     pub fn with_anchors(dim: usize, cfg: DenseConfig, anchors: Vec<Arc<[f32]>>) -> Self {
-        let part = PartConfig { dim, graph: cfg.graph, anchors: anchors.into(), offered: Arc::default() };
+        let sketcher = Arc::new(Sketcher::new(dim, anchors.first().map(|a| a.as_ref()).unwrap_or_default()));
+        let part = PartConfig { dim, near: cfg.near, sketcher, anchors: anchors.into() };
         Self { writer: StackWriter::new(cfg.stack, part.clone()), part }
     }
 
@@ -122,7 +122,7 @@ impl DenseIndex {
         Arc::new(DenseSnapshot { stack: self.writer.stack(), part: self.part.clone() })
     }
 
-    /// The most useful piece of upkeep, if any: merging parts, purging deleted documents, building a graph. Cheap.
+    /// The most useful piece of upkeep, if any: merging parts, purging deleted documents, making sketches and lists. Cheap.
     pub fn plan(&self) -> Option<DenseUpkeep> {
         self.writer.plan().map(DenseUpkeep)
     }
@@ -130,18 +130,6 @@ impl DenseIndex {
     /// Swaps done upkeep in; nothing when it came too late.
     pub fn install(&mut self, done: DenseRenewed) -> Option<Arc<DenseSnapshot>> {
         self.writer.install(done.0).then(|| self.snapshot())
-    }
-
-    /// Takes the graphs of a dump ([`DenseSnapshot::dump`]); upkeep then uses those that belong to rows it meets instead of building them.
-    /// How many there are. Take an empty slice to let them go again.
-    ///
-    /// # Errors
-    /// The dump is damaged or of another format; nothing of it is used.
-    pub fn offer(&mut self, dump: &[u8]) -> Result<usize, DumpError> {
-        let offered = if dump.is_empty() { HashMap::new() } else { dump::read(dump)? };
-        let n = offered.len();
-        self.writer.part_config().offered = Arc::new(offered);
-        Ok(n)
     }
 
     /// Does all upkeep there is, here and now. For bulk loads, tests and tools; a server runs [`DenseIndex::plan`] in the background.
@@ -203,22 +191,23 @@ impl DenseSnapshot {
         search::run(&self.stack, &self.part, query, visible, k, gate, false)
     }
 
-    /// [`DenseSnapshot::search`] without graphs: exact whatever the size.
+    /// [`DenseSnapshot::search`] without sketches: exact whatever the size.
     pub fn search_exact(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
         search::run(&self.stack, &self.part, query, visible, k, gate, true)
     }
 
-    /// Number of graphs that searches may use.
-    pub fn graphs(&self) -> usize {
-        self.stack.parts.iter().map(|live| live.part.graphs()).sum()
+    /// Number of ranges of vectors that are parted into lists.
+    pub fn lists(&self) -> usize {
+        self.stack.parts.iter().filter_map(|live| live.part.near()).map(near::Near::lists).sum()
     }
 
-    /// The graphs as bytes, for a cache file: with them a restart need not build anew what has the same vectors in the same order.
-    pub fn dump(&self) -> Vec<u8> {
-        dump::write(self.stack.parts.iter().flat_map(|live| live.part.dump(&self.part)))
+    /// Whether a search of everything is approximate.
+    pub fn is_approximate(&self) -> bool {
+        search::is_approximate(&self.stack, &self.part, &Visible::All)
     }
 
-    /// Share of the true `k` nearest slots that searches find, over about `sample` queries made from the vectors themselves; 1 without graphs.
+    /// Share of the true `k` nearest slots that searches find, over about `sample` queries made from the vectors themselves; 1 where
+    /// searches are exact.
     ///
     /// Costs a full scan a query: for a metric, once in a while, never on a request's way.
     pub fn measured_recall(&self, sample: usize, k: usize) -> f64 {

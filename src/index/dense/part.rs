@@ -1,16 +1,16 @@
 //! One immutable set of vectors: f32 for the last word, int8 rows for the scan.
 //!
 //! Rows of one document stand side by side, documents in the order of [`Layout`]; only scanned roles have rows.
-//! A large part also has a graph over all its rows and one over each of its large classes, so that what is searched never reaches beyond
-//! what is visible. Memory: `4·dim` bytes a vector (shared with whoever gave it), `dim + 12` bytes a row, about 140 a row and graph.
+//! A large part also has sketches and lists (`near`) once it is finished.
+//! Memory: `4·dim` bytes a vector (shared with whoever gave it), `dim + 12` bytes a row; 76 more a row with sketches, and again with each list.
 
-use super::dump::{Fingerprint, fingerprint};
-use super::graph::{Graph, Rows};
+use super::lists::Rows;
+use super::near::Near;
 use super::quant::{LANES, Probe, push_row};
 use super::{DenseDoc, PartConfig, Role};
 use crate::index::layout::Layout;
 use crate::index::stack::{Dead, Part};
-use crate::kernel::dot::{Planes, dot_f32, scan_i8};
+use crate::kernel::dot::{Planes, dot_f32, gather_i8, scan_i8};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,21 +20,8 @@ const BLOCK: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct DensePart {
     core: Arc<Core>,
-    /// Over nested ranges of rows, widest first; nothing as long as they are not built.
-    graphs: Arc<Vec<Covered>>,
-}
-
-/// A range of rows and the graph over it.
-pub(crate) struct Covered {
-    rows: Range<usize>,
-    graph: Arc<Graph>,
-}
-
-impl Covered {
-    /// Number of rows.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
+    /// Nothing as long as it is not built, and for small parts.
+    near: Option<Arc<Near>>,
 }
 
 struct Core {
@@ -100,7 +87,7 @@ impl Part for DensePart {
             part.row_at.push(part.sums.len() as u32);
         }
         part.rows.shrink_to_fit();
-        Self { core: Arc::new(part), graphs: Arc::default() }
+        Self { core: Arc::new(part), near: None }
     }
 
     fn layout(&self) -> &Layout {
@@ -118,21 +105,19 @@ impl Part for DensePart {
     fn bury(&self, _doc: usize, _scar: &mut ()) {}
 
     fn finish(&self, cfg: &PartConfig) -> Option<Self> {
-        let wanted = if self.graphs.is_empty() { self.wanted(cfg) } else { Vec::new() };
-        if wanted.is_empty() {
+        if !self.unfinished(cfg) {
             return None;
         }
-        let over = |rows: Range<usize>| {
-            let cut = self.rows().cut(&rows);
-            let offered = if cfg.offered.is_empty() { None } else { cfg.offered.get(&fingerprint(cut, &cfg.graph)).map(Arc::clone) };
-            Covered { rows, graph: offered.unwrap_or_else(|| Arc::new(Graph::build(cut, &cfg.graph))) }
-        };
-        let graphs = wanted.into_iter().map(over).collect();
-        Some(Self { core: Arc::clone(&self.core), graphs: Arc::new(graphs) })
+        let rows = Rows { width: self.core.width, rows: &self.core.rows, scales: &self.core.scales };
+        let docs: Vec<u32> = (0..self.layout().len()).flat_map(|doc| span(&self.core.row_at, doc).map(move |_| doc as u32)).collect();
+        let vectors = (0..self.layout().len()).flat_map(|doc| self.scanned(doc)).map(|(_, vector)| vector.as_ref());
+        let classes = (0..self.layout().class_count()).filter_map(|rank| self.layout().class(rank)).map(|(_, docs)| self.rows_of(&docs));
+        let near = Near::build(rows, docs, vectors, classes, cfg);
+        Some(Self { core: Arc::clone(&self.core), near: Some(Arc::new(near)) })
     }
 
     fn unfinished(&self, cfg: &PartConfig) -> bool {
-        self.graphs.is_empty() && self.core.sums.len() >= cfg.graph.min_rows
+        self.near.is_none() && Near::wanted(self.core.sums.len(), cfg)
     }
 }
 
@@ -141,91 +126,20 @@ fn span(at: &[u32], doc: usize) -> Range<usize> {
     edge(doc)..edge(doc + 1)
 }
 
-/// What to look at: a range of documents, by scanning it or by a graph.
-pub(crate) enum Stretch<'a> {
-    Scan(Range<usize>),
-    Graph(&'a Covered, Range<usize>),
-}
-
 impl DensePart {
-    fn rows(&self) -> Rows<'_> {
-        Rows { width: self.core.width, rows: &self.core.rows, sums: &self.core.sums, scales: &self.core.scales }
-    }
-
     /// Rows of a range of documents.
-    fn rows_of(&self, docs: &Range<usize>) -> Range<usize> {
+    pub(crate) fn rows_of(&self, docs: &Range<usize>) -> Range<usize> {
         let edge = |doc: usize| self.core.row_at.get(doc).map_or(0, |row| *row as usize);
         edge(docs.start)..edge(docs.end)
     }
 
-    /// Ranges of rows that want a graph: everything, and each large class if there are several.
-    fn wanted(&self, cfg: &PartConfig) -> Vec<Range<usize>> {
-        let mut wanted: Vec<Range<usize>> = Vec::new();
-        let all = 0..self.core.sums.len();
-        let classes = (0..self.layout().class_count()).filter_map(|rank| self.layout().class(rank)).map(|(_, docs)| self.rows_of(&docs));
-        for range in std::iter::once(all).chain(classes) {
-            if range.len() >= cfg.graph.min_rows.max(2) && !wanted.contains(&range) {
-                wanted.push(range);
-            }
-        }
-        wanted
+    /// Its sketches and lists, if it is large and finished.
+    pub(crate) fn near(&self) -> Option<&Near> {
+        self.near.as_deref()
     }
 
-    /// Splits visible runs into what a graph covers exactly and the rest.
-    pub(crate) fn stretches(&self, runs: Vec<Range<usize>>) -> Vec<Stretch<'_>> {
-        if self.graphs.is_empty() {
-            return runs.into_iter().map(Stretch::Scan).collect();
-        }
-        let mut out: Vec<Stretch<'_>> = Vec::new();
-        let covers = |docs: &Range<usize>| self.graphs.iter().find(|graph| graph.rows == self.rows_of(docs));
-        for run in runs {
-            if let Some(graph) = covers(&run) {
-                out.push(Stretch::Graph(graph, run));
-                continue;
-            }
-            // class by class
-            let mut from = run.start;
-            while let Some((_, docs)) = self.layout().class(self.layout().rank_of(from)).filter(|_| from < run.end) {
-                from = docs.end;
-                match (covers(&docs), out.last_mut()) {
-                    (Some(graph), _) => out.push(Stretch::Graph(graph, docs)),
-                    (None, Some(Stretch::Scan(last))) if last.end == docs.start => last.end = docs.end,
-                    (None, Some(_) | None) => out.push(Stretch::Scan(docs)),
-                }
-            }
-        }
-        out
-    }
-
-    /// Documents that a graph finds near, each once, and the score below which there may be more.
-    pub(crate) fn ask(&self, graph: &Covered, dead: &Dead<()>, probe: &Probe, ef: usize) -> (Vec<Seen>, f32) {
-        let rows = graph.graph.search(self.rows().cut(&graph.rows), probe, ef);
-        let floor = if rows.len() < ef { f32::NEG_INFINITY } else { rows.last().map_or(f32::NEG_INFINITY, |(_, score)| *score) };
-        let margin = probe.margin(0.0, self.core.longest);
-        let mut seen: Vec<Seen> = rows
-            .into_iter()
-            .map(|(node, score)| {
-                let row = node + graph.rows.start as u32;
-                let doc = self.core.row_at.partition_point(|first| *first <= row).saturating_sub(1);
-                let most = score + margin + probe.margin(1.0, 0.0) * self.core.losses.get(row as usize).copied().unwrap_or_default();
-                // its other rows were not looked at
-                Seen { doc: doc as u32, score, most, others: f32::INFINITY, best_row: 0 }
-            })
-            .filter(|seen| !dead.has(seen.doc as usize))
-            .collect();
-        seen.sort_by(|a, b| a.doc.cmp(&b.doc).then(b.most.total_cmp(&a.most)));
-        seen.dedup_by_key(|seen| seen.doc);
-        (seen, floor)
-    }
-
-    /// Its graphs, each with the fingerprint of the rows it belongs to.
-    pub(crate) fn dump(&self, cfg: &PartConfig) -> impl Iterator<Item = (Fingerprint, &Graph)> {
-        self.graphs.iter().map(|of| (fingerprint(self.rows().cut(&of.rows), &cfg.graph), of.graph.as_ref()))
-    }
-
-    /// Number of graphs.
-    pub(crate) fn graphs(&self) -> usize {
-        self.graphs.len()
+    fn scanned(&self, doc: usize) -> &[(Role, Arc<[f32]>)] {
+        self.vectors(doc).get(..span(&self.core.row_at, doc).len()).unwrap_or_default()
     }
 
     /// Vectors of a document.
@@ -241,8 +155,7 @@ impl DensePart {
 
     /// Best cosine of a document among the scanned roles.
     pub(crate) fn exact(&self, doc: usize, query: &[f32]) -> Option<f32> {
-        let scanned = self.vectors(doc).get(..span(&self.core.row_at, doc).len()).unwrap_or_default();
-        scanned.iter().map(|(_, vector)| dot_f32(query, vector).clamp(-1.0, 1.0)).reduce(f32::max)
+        self.scanned(doc).iter().map(|(_, vector)| dot_f32(query, vector).clamp(-1.0, 1.0)).reduce(f32::max)
     }
 
     /// [`DensePart::exact`] after a scan: the vector that looked best is taken first, the others only if they can still be better.
@@ -250,6 +163,28 @@ impl DensePart {
         let (_, vector) = self.vectors(seen.doc as usize).get(seen.best_row as usize)?;
         let score = dot_f32(query, vector).clamp(-1.0, 1.0);
         if seen.others < score { Some(score) } else { self.exact(seen.doc as usize, query) }
+    }
+
+    /// Looks at chosen rows, ascending: what they say of their documents. `near`: its own.
+    pub(crate) fn look(&self, near: &Near, rows: &[u32], probe: &Probe, mut seen: impl FnMut(Seen)) {
+        let mut dots = vec![(0, 0); rows.len()];
+        gather_i8(Planes { hi: &probe.hi, lo: &probe.lo }, &self.core.rows, &self.core.sums, rows, &mut dots);
+        let (extra, weight) = (probe.margin(0.0, self.core.longest), probe.margin(1.0, 0.0));
+        let mut last: Option<Seen> = None;
+        for (row, dots) in rows.iter().zip(dots) {
+            let of_row = |values: &[f32]| values.get(*row as usize).copied().unwrap_or_default();
+            let score = probe.score(dots, of_row(&self.core.scales));
+            let most = score + weight * of_row(&self.core.losses) + extra;
+            let doc = near.doc(*row);
+            match last.as_mut().filter(|last| last.doc == doc) {
+                Some(last) => (last.score, last.most) = (last.score.max(score), last.most.max(most)),
+                // its other rows may be anything: they were not looked at
+                None => {
+                    last.replace(Seen { doc, score, most, others: f32::INFINITY, best_row: 0 }).into_iter().for_each(&mut seen);
+                }
+            }
+        }
+        last.into_iter().for_each(seen);
     }
 
     /// Looks at every living document of `docs` that has rows.

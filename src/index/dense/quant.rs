@@ -66,6 +66,11 @@ impl Probe {
         (dots.0 as f32 * FINER + dots.1 as f32) * (self.step * scale)
     }
 
+    /// What one step of the upper plane is worth.
+    pub(crate) fn scale(&self) -> f32 {
+        self.step * FINER
+    }
+
     /// Most that the true dot product with a row of this loss and of norm ≤ `longest` can differ from [`Probe::score`].
     #[inline]
     pub(crate) fn margin(&self, loss: f32, longest: f32) -> f32 {

@@ -1,4 +1,4 @@
-//! How much of the truth the graphs find: searches against exact scans, on queries made from the stored vectors.
+//! How much of the truth approximate searches find: searches against exact scans, on queries made from the stored vectors.
 
 use super::DenseSnapshot;
 use crate::index::stack::Part;
@@ -6,11 +6,11 @@ use crate::index::visible::Visible;
 
 /// Share of the true `k` nearest slots that were found.
 pub(crate) fn measure(snapshot: &DenseSnapshot, sample: usize, k: usize) -> f64 {
-    if snapshot.graphs() == 0 || sample == 0 || k == 0 {
+    if !snapshot.is_approximate() || sample == 0 || k == 0 {
         return 1.0;
     }
     let (mut found, mut wanted) = (0usize, 0usize);
-    for live in snapshot.stack.parts.iter().filter(|live| live.part.graphs() > 0) {
+    for live in snapshot.stack.parts.iter().filter(|live| live.part.near().is_some()) {
         let docs = live.part.layout().len();
         for i in 0..sample.min(docs) {
             let vector = |doc: usize| live.part.vectors(doc % docs).first().map(|(_, vector)| vector);

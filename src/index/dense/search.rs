@@ -1,13 +1,13 @@
 //! Top-k over the parts of a stack.
 //!
-//! Every visible document gets an approximate score and an upper bound from the int8 scan. Candidates are then taken by falling bound and
-//! rescored in f32 until no bound left can reach the k-th hit: the outcome is that of a plain f32 scan. Where a graph answers for a
-//! stretch of documents, its finds are candidates like the others, and it is asked again, wider, or scanned, if what it did not look at
-//! could still belong to the hits. Statistics are added up as
-//! integers, so neither the order of documents nor their distribution over parts shows in them.
+//! Exact: every visible document gets an approximate score and an upper bound from the int8 scan. Candidates are then taken by falling bound and
+//! rescored in f32 until no bound left can reach the k-th hit: the outcome is that of a plain f32 scan. Approximate, where much is visible: sketches
+//! choose a few hundred rows, and these go the same way. A gate that lets few through makes the search look further, and at everything in the end.
+//! Statistics are added up as integers, so neither the order of documents nor their distribution over parts shows in them.
 
 use super::PartConfig;
-use super::part::{Covered, DensePart, Seen, Stretch};
+use super::near::{Near, Nearest, Stretch};
+use super::part::{DensePart, Seen};
 use super::quant::{LANES, Probe};
 use crate::index::stack::{Live, Part, Stack};
 use crate::index::visible::Visible;
@@ -60,15 +60,24 @@ impl Tally {
         self.squares += whole.unsigned_abs().pow(2);
     }
 
-    /// Adds a stretch of documents by a sample spread evenly over it, as if all had been seen.
-    fn estimate(&mut self, live: &Live<DensePart>, docs: &Range<usize>, probe: &Probe) {
+    /// Adds visible documents by a sample spread evenly over them, as if all had been seen.
+    fn estimate(&mut self, sight: &[Sight<'_>], probe: &Probe) {
+        let total: usize = sight.iter().map(|of| of.docs.len()).sum();
         let mut sample = Self::default();
         let (blocks, length) = SAMPLE;
+        let (mut rest, mut skipped) = (sight.iter(), 0);
+        let Some(mut of) = rest.next() else { return };
         for block in 0..blocks {
-            let from = docs.start + docs.len() * block / blocks;
-            live.part.scan(from..(from + length).min(docs.end), &live.dead, probe, |seen| sample.add(seen.score));
+            let at = total * block / blocks;
+            while at - skipped >= of.docs.len() {
+                skipped += of.docs.len();
+                let Some(next) = rest.next() else { return };
+                of = next;
+            }
+            let from = of.docs.start + at - skipped;
+            of.live.part.scan(from..(from + length).min(of.docs.end), &of.live.dead, probe, |seen| sample.add(seen.score));
         }
-        let alive = (docs.len() - live.dead.count_in(docs.clone())) as u64;
+        let alive = sight.iter().map(|of| of.docs.len() - of.live.dead.count_in(of.docs.clone())).sum::<usize>() as u64;
         if sample.count > 0 {
             self.count += alive;
             self.sum += (i128::from(sample.sum) * i128::from(alive) / i128::from(sample.count)) as i64;
@@ -115,10 +124,39 @@ impl PartialOrd for Hit {
     }
 }
 
-/// Share of a stretch's documents above which widening a graph search is dearer than scanning.
+/// Share of the visible rows above which looking at chosen ones is dearer than scanning all.
 const SCAN_FROM: usize = 8;
-/// Blocks of neighbouring documents, and their length, from which statistics are estimated where a graph is asked.
-const SAMPLE: (usize, usize) = (64, 4);
+/// Blocks of neighbouring documents, and their length, from which statistics are estimated where not all are scanned.
+const SAMPLE: (usize, usize) = (128, 4);
+/// Rows that are looked at closely, for each hit that is wanted.
+const PER_HIT: usize = 16;
+/// Visible rows for each that is looked at closely: the more there are, the more are nearly equal.
+const ROWS_A_KEPT: usize = 1024;
+/// How far a gate may thin out what was chosen before more is.
+const THINNED: usize = 4;
+
+/// A visible range of documents.
+struct Sight<'a> {
+    part: u32,
+    live: &'a Live<DensePart>,
+    docs: Range<usize>,
+}
+
+fn sight<'a>(stack: &'a Stack<DensePart>, visible: &Visible) -> Vec<Sight<'a>> {
+    let of_part =
+        |(part, live): (u32, &'a Live<DensePart>)| live.part.layout().runs(visible).into_iter().map(move |docs| Sight { part, live, docs });
+    (0u32..).zip(&stack.parts).flat_map(of_part).collect()
+}
+
+fn rows(sight: &[Sight<'_>]) -> usize {
+    sight.iter().map(|of| of.live.part.rows_of(&of.docs).len()).sum()
+}
+
+/// Whether so much is visible that searches are approximate.
+pub(crate) fn is_approximate(stack: &Stack<DensePart>, cfg: &PartConfig, visible: &Visible) -> bool {
+    let sight = sight(stack, visible);
+    rows(&sight) >= cfg.near.min_rows && sight.iter().any(|of| of.live.part.near().is_some())
+}
 
 pub(crate) fn run(
     stack: &Stack<DensePart>,
@@ -133,74 +171,102 @@ pub(crate) fn run(
         return DenseHits::default();
     }
     let probe = Probe::new(query, cfg.dim.div_ceil(LANES) * LANES);
+    let sight = sight(stack, visible);
+    let all = rows(&sight);
+    let by_sketch = |of: &Sight<'_>| !exact && all >= cfg.near.min_rows && of.live.part.near().is_some();
+    let (chosen, scanned): (Vec<Sight<'_>>, Vec<Sight<'_>>) = sight.into_iter().partition(by_sketch);
     let mut tally = Tally::default();
     let mut candidates = Vec::new();
-    // stretches that graphs answered, with how wide they were searched
-    let mut graphs: Vec<Asked<'_>> = Vec::new();
-    for (part, live) in (0u32..).zip(&stack.parts) {
-        let runs = live.part.layout().runs(visible);
-        let stretches = if exact { runs.into_iter().map(Stretch::Scan).collect() } else { live.part.stretches(runs) };
-        for stretch in stretches {
-            match stretch {
-                Stretch::Scan(docs) => {
-                    candidates.reserve(docs.len());
-                    live.part.scan(docs, &live.dead, &probe, |seen| {
-                        tally.add(seen.score);
-                        candidates.push(Candidate { seen, part });
-                    });
-                }
-                Stretch::Graph(graph, docs) => {
-                    tally.estimate(live, &docs, &probe);
-                    graphs.push(Asked { part, live, graph, docs, ef: cfg.graph.ef_search.max(k.saturating_mul(4)) });
-                }
-            }
-        }
+    for of in &scanned {
+        of.scan(&probe, &mut candidates, |seen| tally.add(seen.score));
     }
+    tally.estimate(&chosen, &probe);
     let background = tally.background();
-    if graphs.is_empty() {
+    if chosen.is_empty() || k == 0 {
         return DenseHits { hits: rescore(stack, &mut candidates, query, k, gate), background };
     }
-    // a graph whose unseen documents may belong to the hits (a gate that lets few through) is asked for more, and in the end scanned
-    let scanned = candidates.len();
-    loop {
-        let mut floors: Vec<f32> = Vec::with_capacity(graphs.len());
-        for asked in &graphs {
-            let rows = asked.graph.len();
-            if asked.ef >= rows / SCAN_FROM {
-                asked
-                    .live
-                    .part
-                    .scan(asked.docs.clone(), &asked.live.dead, &probe, |seen| candidates.push(Candidate { seen, part: asked.part }));
-                floors.push(f32::NEG_INFINITY);
-                continue;
-            }
-            let (seen, floor) = asked.live.part.ask(asked.graph, &asked.live.dead, &probe, asked.ef);
-            candidates.extend(seen.into_iter().map(|seen| Candidate { seen, part: asked.part }));
-            floors.push(floor);
+    let search = Search { stack, cfg, query, probe, stretches: stretches(&chosen) };
+    let hits = search.near(&candidates, k, all, gate).unwrap_or_else(|| {
+        for of in &chosen {
+            of.scan(&search.probe, &mut candidates, |_| ());
         }
-        let hits = rescore(stack, &mut candidates, query, k, gate);
-        let last = if hits.len() < k { f32::NEG_INFINITY } else { hits.last().map_or(f32::INFINITY, |(_, score)| *score) };
-        let mut again = false;
-        for (asked, _) in graphs.iter_mut().zip(floors).filter(|(_, floor)| *floor > last) {
-            asked.ef = asked.ef.saturating_mul(4);
-            again = true;
-        }
-        if !again || k == 0 {
-            return DenseHits { hits, background };
-        }
-        // `rescore` only reorders, but not within what was scanned before the graphs
-        candidates.retain(|c| !graphs.iter().any(|g| g.part == c.part && g.docs.contains(&(c.seen.doc as usize))));
-        debug_assert_eq!(candidates.len(), scanned, "what was scanned stays");
+        rescore(stack, &mut candidates, query, k, gate)
+    });
+    DenseHits { hits, background }
+}
+
+impl Sight<'_> {
+    fn scan(&self, probe: &Probe, candidates: &mut Vec<Candidate>, mut seen: impl FnMut(&Seen)) {
+        candidates.reserve(self.docs.len());
+        self.live.part.scan(self.docs.clone(), &self.live.dead, probe, |found| {
+            seen(&found);
+            candidates.push(Candidate { seen: found, part: self.part });
+        });
     }
 }
 
-/// A stretch that a graph answers.
-struct Asked<'a> {
-    part: u32,
-    live: &'a Live<DensePart>,
-    graph: &'a Covered,
-    docs: Range<usize>,
-    ef: usize,
+/// Stretches of visible rows with the part they belong to.
+type Stretches<'a> = Vec<(u32, &'a Live<DensePart>, &'a Near, Stretch<'a>)>;
+
+fn stretches<'a>(chosen: &[Sight<'a>]) -> Stretches<'a> {
+    let mut out = Vec::new();
+    for of_part in chosen.chunk_by(|a, b| a.part == b.part) {
+        let Some(first) = of_part.first() else { continue };
+        let Some(near) = first.live.part.near() else { continue };
+        let runs: Vec<Range<usize>> = of_part.iter().map(|of| of.docs.clone()).collect();
+        out.extend(near.stretches(&first.live.part, &runs).into_iter().map(|stretch| (first.part, first.live, near, stretch)));
+    }
+    out
+}
+
+/// An approximate search.
+struct Search<'a> {
+    stack: &'a Stack<DensePart>,
+    cfg: &'a PartConfig,
+    query: &'a [f32],
+    probe: Probe,
+    stretches: Stretches<'a>,
+}
+
+impl Search<'_> {
+    /// The hits among `scanned` and what sketches choose; nothing where the gate lets so few through that all must be scanned. `all`: visible rows.
+    fn near(&self, scanned: &[Candidate], k: usize, all: usize, gate: &mut dyn FnMut(u32) -> bool) -> Option<Vec<(u32, f32)>> {
+        let asked = self.cfg.sketcher.ask(self.query);
+        let keep = self.cfg.near.keep.max(k.saturating_mul(PER_HIT)).max(all / ROWS_A_KEPT);
+        let mut breadth = 1;
+        while keep.saturating_mul(breadth) < all / SCAN_FROM {
+            let mut top = Nearest::new(keep * breadth);
+            for (part, live, near, stretch) in &self.stretches {
+                near.offer(stretch, (&self.probe, &asked), breadth, &self.cfg.near, (*part, &live.dead), &mut top);
+            }
+            let mut candidates = scanned.to_vec();
+            for rows in top.finish().chunk_by(|a, b| a.part == b.part) {
+                let Some(part) = rows.first().map(|row| row.part) else { continue };
+                let Some(live) = self.stack.parts.get(part as usize) else { continue };
+                let Some(near) = live.part.near() else { continue };
+                let rows: Vec<u32> = rows.iter().map(|row| row.row).collect();
+                live.part.look(near, &rows, &self.probe, |seen| candidates.push(Candidate { seen, part }));
+            }
+            let (mut tried, mut passed) = (0usize, 0usize);
+            let hits = rescore(self.stack, &mut candidates, self.query, k, &mut |slot| {
+                let passes = gate(slot);
+                (tried, passed) = (tried + 1, passed + usize::from(passes));
+                passes
+            });
+            // where the gate thins out what was chosen, as much more is chosen; where there are too few hits, too
+            let thinned = tried.div_ceil(passed.max(1));
+            let wanted = match (hits.len() < k, tried > 0 && passed == 0) {
+                (false, _) => thinned.div_ceil(THINNED),
+                (true, false) => thinned.max(breadth.saturating_mul(4)),
+                (true, true) => usize::MAX,
+            };
+            if wanted <= breadth {
+                return Some(hits);
+            }
+            breadth = wanted.max(breadth.saturating_mul(2));
+        }
+        None
+    }
 }
 
 /// Candidates by falling bound, a slice at a time, until no bound reaches the k-th hit.

@@ -176,10 +176,10 @@ fn wrong_vectors_are_left_out() {
     assert_eq!(snapshot.search(&[1.0, 0.0, 0.0, 0.0], &Visible::all(), 0, &mut |_| true).hits, []);
 }
 
-/// Graphs from 200 rows on, narrow ones, so that small tests use them.
-fn with_graphs(dim: usize) -> DenseIndex {
-    let graph = GraphConfig { min_rows: 200, neighbours: 12, ef_build: 60, ef_search: 60 };
-    DenseIndex::new(dim, DenseConfig { graph, ..DenseConfig::default() })
+/// Sketches from 200 rows on and lists from 1,000 on, so that small tests use them.
+fn approximate(dim: usize) -> DenseIndex {
+    let near = NearConfig { min_rows: 200, list_rows: 1_000, keep: 100, probe: 0.6, probe_rows: 500 };
+    DenseIndex::new(dim, DenseConfig { near, ..DenseConfig::default() })
 }
 
 fn single(cloud: &mut Cloud, slot: u32, class: u32) -> DenseDoc {
@@ -188,56 +188,67 @@ fn single(cloud: &mut Cloud, slot: u32, class: u32) -> DenseDoc {
 
 #[test]
 fn exact_below_the_threshold_and_measured_above() {
-    let mut worst: f64 = 1.0;
-    for seed in 0..12 {
-        for n in [16, 64, 257, 1024] {
-            let mut cloud = Cloud::new(seed * 31 + n as u64, 24, 6);
+    let (mut found, mut measured) = (0.0, 0);
+    for seed in 0..8 {
+        for n in [16, 64, 257, 1024, 3000] {
+            let mut cloud = Cloud::new(seed * 31 + n as u64, 64, 30);
             let docs: Vec<DenseDoc> = (0..n).map(|slot| single(&mut cloud, slot, 0)).collect();
-            let mut plain = DenseIndex::new(24, DenseConfig::default());
+            let mut plain = DenseIndex::new(64, DenseConfig::default());
             plain.apply(&[], docs.clone());
-            let mut graphs = with_graphs(24);
-            graphs.apply(&[], docs);
-            let (plain, graphs) = (plain.settle(), graphs.settle());
-            assert_eq!((plain.graphs(), graphs.graphs()), (0, usize::from(n >= 200)));
+            let mut near = approximate(64);
+            near.apply(&[], docs);
+            let (plain, near) = (plain.settle(), near.settle());
+            assert_eq!((plain.is_approximate(), near.is_approximate()), (false, n >= 200));
+            assert_eq!((plain.lists(), near.lists()), (0, usize::from(n >= 1_000)));
             assert_eq!(plain.measured_recall(20, 5), 1.0);
-            worst = worst.min(graphs.measured_recall(20, 5));
+            if n >= 1_000 {
+                found += near.measured_recall(40, 5);
+                measured += 1;
+            }
             for _ in 0..20 {
                 let q = cloud.vector();
                 let (got, want) =
                     (plain.search(&q, &Visible::All, 5, &mut |_| true), plain.search_exact(&q, &Visible::All, 5, &mut |_| true));
                 assert_eq!(got, want, "below the threshold nothing is lost");
-                let near = graphs.search(&q, &Visible::All, 5, &mut |_| true);
-                assert_eq!(near.background.count, u64::from(n));
-                assert!((near.background.mean - want.background.mean).abs() < 0.05);
+                let near_hits = near.search(&q, &Visible::All, 5, &mut |_| true);
+                assert_eq!(near_hits.background.count, u64::from(n));
+                assert!((near_hits.background.mean - want.background.mean).abs() < 0.05);
                 // what is found has its true score
-                assert!(near.hits.iter().all(|(slot, score)| graphs.score(&q, *slot) == Some(*score)));
+                assert!(near_hits.hits.iter().all(|(slot, score)| near.score(&q, *slot) == Some(*score)));
             }
         }
     }
-    assert!(worst >= 0.97, "recall@5 of the worst of 24 graphs: {worst}");
+    let recall = found / f64::from(measured);
+    assert!(recall >= 0.97, "recall@5 on average: {recall}");
 }
 
 #[test]
-fn graphs_neither_starve_nor_leak_nor_return_the_dead() {
-    let mut cloud = Cloud::new(77, 24, 4);
-    let mut index = with_graphs(24);
-    let docs: Vec<DenseDoc> = (0..3_000).map(|slot| single(&mut cloud, slot, if slot % 100 == 0 { 7 } else { slot % 2 })).collect();
+fn approximate_searches_neither_starve_nor_leak_nor_return_the_dead() {
+    let mut cloud = Cloud::new(77, 64, 30);
+    let mut index = approximate(64);
+    let class = |slot: u32| if slot.is_multiple_of(100) { 7 } else { slot % 2 };
+    let docs: Vec<DenseDoc> = (0..6_000).map(|slot| single(&mut cloud, slot, class(slot))).collect();
     index.apply(&[], docs);
     let snapshot = index.settle();
-    assert_eq!(snapshot.graphs(), 3, "everything, and two large classes");
+    assert_eq!(snapshot.lists(), 3, "everything, and two large classes");
+    let share = |got: &[(u32, f32)], want: &[(u32, f32)]| got.iter().filter(|hit| want.contains(hit)).count();
+    let (mut found, mut wanted) = (0, 0);
     for _ in 0..30 {
         let q = cloud.vector();
         for visible in [Visible::of([7]), Visible::of([0]), Visible::of([0, 7]), Visible::all()] {
             let got = snapshot.search(&q, &visible, 10, &mut |_| true).hits;
             let want = snapshot.search_exact(&q, &visible, 10, &mut |_| true).hits;
-            let shared = got.iter().filter(|hit| want.contains(hit)).count();
-            assert!(got.len() == 10 && shared >= 9, "{shared} of 10");
+            assert!(got.len() == 10 && got.iter().all(|(slot, _)| visible.contains(class(*slot))));
             assert!(visible != Visible::of([7]) || got == want, "a small class is scanned");
+            found += share(&got, &want);
+            wanted += 10;
         }
         // one in five hundred passes: exact in the end
         let mut rare = |slot: u32| slot % 500 == 3;
         let got = snapshot.search(&q, &Visible::All, 5, &mut rare);
         assert_eq!(got.hits, snapshot.search_exact(&q, &Visible::All, 5, &mut rare).hits);
+        assert!(snapshot.search(&q, &Visible::All, 5, &mut |_| false).hits.is_empty());
+        assert_eq!(snapshot.search(&q, &Visible::of([0, 7]), 7_000, &mut |_| true).hits.len(), 3_000, "all there are");
     }
     // delete what is around one query
     let q = cloud.vector();
@@ -246,17 +257,35 @@ fn graphs_neither_starve_nor_leak_nor_return_the_dead() {
         let got = snapshot.search(&q, &Visible::All, 10, &mut |_| true);
         assert_eq!(got.hits.len(), 10);
         assert!(got.hits.iter().all(|(slot, _)| !gone.contains(slot)));
-        assert_eq!(got.background.count, 2_750);
-        let want = snapshot.search_exact(&q, &Visible::All, 10, &mut |_| true).hits;
-        assert!(got.hits.iter().filter(|hit| want.contains(hit)).count() >= 9);
+        assert_eq!(got.background.count, 5_750);
+        found += share(&got.hits, &snapshot.search_exact(&q, &Visible::All, 10, &mut |_| true).hits);
+        wanted += 10;
     }
+    assert!(found * 100 >= wanted * 97, "{found} of {wanted}");
 }
 
 #[test]
-fn the_same_rows_give_the_same_graph() {
-    let mut cloud = Cloud::new(8, 24, 4);
-    let docs: Vec<DenseDoc> = (0..800).map(|slot| single(&mut cloud, slot, 0)).collect();
-    let (mut a, mut b) = (with_graphs(24), with_graphs(24));
+fn what_is_hidden_changes_no_bit_of_an_approximate_search() {
+    let mut cloud = Cloud::new(31, 64, 5);
+    let mine: Vec<DenseDoc> = (0..2_000).map(|slot| single(&mut cloud, slot, 1 + slot % 2)).collect();
+    let queries: Vec<Arc<[f32]>> = (0..20).map(|_| cloud.vector()).collect();
+    let build = |others: Vec<DenseDoc>| {
+        let mut index = approximate(64);
+        index.apply(&[], mine.iter().cloned().chain(others).collect());
+        index.settle()
+    };
+    let ask = |s: &DenseSnapshot| queries.iter().map(|q| s.search(q, &Visible::of([1, 2]), 10, &mut |_| true)).collect::<Vec<_>>();
+    let (few, many) = (vec![single(&mut cloud, 9_000, 0)], (0..3_000).map(|i| single(&mut cloud, 3_000 + i, i % 2 * 5)).collect());
+    let (few, many) = (build(few), build(many));
+    assert_eq!((few.lists(), many.lists()), (3, 5));
+    assert_eq!(ask(&few), ask(&many));
+}
+
+#[test]
+fn the_same_rows_give_the_same_lists() {
+    let mut cloud = Cloud::new(8, 64, 4);
+    let docs: Vec<DenseDoc> = (0..1_500).map(|slot| single(&mut cloud, slot, 0)).collect();
+    let (mut a, mut b) = (approximate(64), approximate(64));
     a.apply(&[], docs.clone());
     b.apply(&[], docs.into_iter().rev().collect());
     let (a, b) = (a.settle(), b.settle());
@@ -267,36 +296,14 @@ fn the_same_rows_give_the_same_graph() {
 }
 
 #[test]
-fn a_dump_spares_building_and_a_damaged_one_harms_nothing() {
-    let mut cloud = Cloud::new(12, 24, 4);
-    let docs: Vec<DenseDoc> = (0..500).map(|slot| single(&mut cloud, slot, slot / 250)).collect();
-    let mut first = with_graphs(24);
-    first.apply(&[], docs.clone());
-    let first = first.settle();
-    let dump = first.dump();
-    let queries: Vec<Arc<[f32]>> = (0..20).map(|_| cloud.vector()).collect();
-    let ask = |s: &DenseSnapshot| queries.iter().map(|q| s.search(q, &Visible::All, 10, &mut |_| true)).collect::<Vec<_>>();
-    let mut again = with_graphs(24);
-    assert_eq!(again.offer(&dump), Ok(3));
-    again.apply(&[], docs.clone());
-    let again = again.settle();
-    assert_eq!((again.graphs(), ask(&again), again.dump()), (3, ask(&first), dump.clone()));
-    // and it is the dump that was used: with hollow graphs for the same rows nothing is found
-    let empty = super::graph::Graph { neighbours: 12, base: vec![], upper_at: vec![], upper: vec![], entry: super::graph::NONE, top: 0 };
-    let hollow = dump::write(dump::read(&dump).unwrap().into_keys().map(|rows| (rows, &empty)));
-    let mut used = with_graphs(24);
-    assert_eq!(used.offer(&hollow), Ok(3));
-    used.apply(&[], docs.clone());
-    assert!(used.settle().search(&queries[0], &Visible::All, 10, &mut |_| true).hits.is_empty());
-    let mut other = with_graphs(24);
-    assert_eq!(other.offer(&dump), Ok(3));
-    other.apply(&[], (0..500).map(|slot| single(&mut cloud, slot, 0)).collect());
-    assert!(other.settle().measured_recall(10, 5) > 0.9, "other vectors, other graph");
-    for at in (0..dump.len()).step_by(97) {
-        let mut damaged = dump.clone();
-        damaged[at] ^= 4;
-        assert!(other.offer(&damaged).is_err(), "byte {at}");
-        assert!(other.offer(&dump[..at]).is_err() || at == 0, "cut at {at}");
-    }
-    assert_eq!(other.offer(&[]), Ok(0));
+fn many_vectors_of_one_document_do_not_push_others_out() {
+    let mut cloud = Cloud::new(14, 64, 3);
+    let q = cloud.vector();
+    let mut index = approximate(64);
+    let crowd = |slot| DenseDoc { slot, class: 0, vectors: vec![(Role::Example, Arc::clone(&q)); 200] };
+    let docs = (0..4).map(crowd).chain((4..900).map(|slot| single(&mut cloud, slot, 0))).collect();
+    index.apply(&[], docs);
+    let snapshot = index.settle();
+    assert!(snapshot.is_approximate());
+    assert_eq!(snapshot.search(&q, &Visible::All, 10, &mut |_| true).hits.len(), 10);
 }
