@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Name of the value in the store that says which models serve, when it is not the configuration.
-const MODELS: &str = "models.active";
+pub(super) const ACTIVE_MODELS: &str = "models.active";
 /// Recent decisions that models are compared on.
 const RECENT: usize = 500;
 
@@ -102,13 +102,13 @@ fn load(spec: &str, config: &ModelsConfig) -> Result<Arc<Models>, Error> {
 
 /// The models that the last switch left in use, if it was not the configuration's.
 pub fn switched_to(store: &Store, config: &ModelsConfig) -> Result<Option<Arc<Models>>, Error> {
-    match store.meta(MODELS)?.filter(|s| !s.is_empty()) {
+    match store.meta(ACTIVE_MODELS)?.filter(|s| !s.is_empty()) {
         None => Ok(None),
         Some(spec) => {
             tracing::info!(models = spec, "serving with the models of the last switch, not with those of the configuration");
             load(&spec, config).map(Some).map_err(|e| Error {
                 message: format!(
-                    "the models of the last switch ({spec}) can't be loaded: {}; bring them back, or delete the value {MODELS}",
+                    "the models of the last switch ({spec}) can't be loaded: {}; bring them back, or delete the value {ACTIVE_MODELS}",
                     e.message
                 ),
                 ..e
@@ -340,11 +340,11 @@ impl Admin {
                 Err(e)
             }
             Ok(before) => {
-                let spec_before = self.store.meta(MODELS)?.filter(|s| !s.is_empty());
+                let spec_before = self.store.meta(ACTIVE_MODELS)?.filter(|s| !s.is_empty());
                 *self.state.lock() = State::Switched { spec: spec.clone(), before, spec_before, version_before, report };
                 *versions = next;
                 versions.save(&self.store).await?;
-                self.store.set_meta(MODELS, &spec).await?;
+                self.store.set_meta(ACTIVE_MODELS, &spec).await?;
                 self.new_canary().await
             }
         }
@@ -366,7 +366,7 @@ impl Admin {
                 *self.state.lock() = State::Ready { spec, beside, report };
                 *versions = next;
                 versions.save(&self.store).await?;
-                self.store.set_meta(MODELS, spec_before.as_deref().unwrap_or("")).await?;
+                self.store.set_meta(ACTIVE_MODELS, spec_before.as_deref().unwrap_or("")).await?;
                 self.new_canary().await
             }
         }

@@ -13,6 +13,7 @@ mod policies;
 mod ports;
 mod probe;
 mod replay;
+mod replay_models;
 mod schemas;
 mod serve;
 mod tune;

@@ -4,6 +4,7 @@ use super::commands::{Bars, time};
 use super::evaluation::store_folder;
 use super::parts::{load_models, models_config};
 use super::policies::Versions;
+use super::replay_models;
 use crate::cli::{Exit, Failure, Out, Replay, SweepArg, say};
 use crate::config::{Config, files::write_atomic};
 use crate::error::Error;
@@ -13,7 +14,7 @@ use crate::eval::replay::gate::Gate;
 use crate::eval::replay::labels::{Labels, RawLabel};
 use crate::eval::replay::report::Report;
 use crate::eval::replay::settings::{self, Sweep};
-use crate::eval::replay::{self, page, table};
+use crate::eval::replay::{self, page, table, told};
 use crate::eval::run::Bench;
 use crate::ingest::files;
 use crate::route::logged::{Body, Logged};
@@ -50,11 +51,11 @@ impl History {
     }
 
     /// Its entries, oldest first. May be called again.
-    pub fn entries(&self) -> Result<Box<dyn Iterator<Item = Result<Raw, Error>> + '_>, Error> {
+    pub fn entries(&self) -> Result<Box<dyn Iterator<Item = Result<Raw, Error>> + Send + '_>, Error> {
         Ok(match &self.source {
             Source::File(path, _) => Box::new(entry::lines(path)?),
             Source::Store(peek, from, to, _) => {
-                Box::new(peek.decisions(*from, *to).map(|r| r.map(|r| Raw::Record(Box::new(r))).map_err(Error::from)))
+                Box::new(peek.decisions(*from, *to).packed().map(|r| r.map(|r| Raw::Packed(Box::new(r))).map_err(Error::from)))
             }
             Source::Routed(all) => Box::new(all.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))))),
         })
@@ -104,12 +105,13 @@ struct Plain {
     label: RawLabel,
 }
 
-fn fleet(command: &Replay, config: &Config) -> Result<Vec<Manifest>, Failure> {
+/// The fleet that requests are routed over: that of --manifests, else the registry in `folder`.
+pub(super) fn fleet(command: &Replay, folder: &Path) -> Result<Vec<Manifest>, Failure> {
     let Some(path) = &command.manifests else {
-        let found = Peek::open(&config.data.dir).and_then(|p| p.registry()).map_err(Error::from)?;
+        let found = Peek::open(folder).and_then(|p| p.registry()).map_err(Error::from)?;
         if found.agents.is_empty() {
             return Err(Failure::words(
-                "plain queries need a fleet to be routed over: give --manifests, or a --data folder with registered agents",
+                "requests need a fleet to be routed over: give --manifests, or a --data folder with registered agents",
             ));
         }
         return Ok(found.agents.into_iter().map(|a| (*a.manifest).clone()).collect());
@@ -137,7 +139,7 @@ async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labe
         }
     }
     plain.truncate(command.limit.unwrap_or(usize::MAX));
-    let manifests = fleet(command, config)?;
+    let manifests = fleet(command, &config.data.dir)?;
     let bars = Bars::new();
     let (models, _) = load_models(models_config(config), &bars).await?;
     bars.finish();
@@ -184,6 +186,10 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
     let path = command.log.clone().unwrap_or_else(|| config.data.dir.clone());
     if path.is_dir() {
         let peek = Peek::open(&path).map_err(Error::from)?;
+        if command.labels.is_empty() {
+            labels = told::labels(peek.outcomes().map_err(Error::from)?);
+            say(&format!("labels: {} outcomes that were reported to this node; --labels FILE takes others", labels.lines));
+        }
         let (from, to) = (time(command.since.as_ref(), "since")?.unwrap_or(0), time(command.until.as_ref(), "until")?.unwrap_or(i64::MAX));
         let n = peek.span().map_err(Error::from)?.records;
         let policy = Versions::peek(&peek)?.effective(&config.policy);
@@ -208,11 +214,16 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
     }
     let gate = command.gate.as_deref().map(Gate::read).transpose()?;
     let mut swept: Vec<Sweep> = Vec::new();
+    let models = command.sweep.contains(&SweepArg::Model);
+    if !models && !command.models.is_empty() {
+        return Err(Failure::words("--models: models are tried with --sweep model"));
+    }
     for sweep in &command.sweep {
         let sweep = match sweep {
             SweepArg::Threshold => Sweep::Threshold,
             SweepArg::Weights => Sweep::Weights,
             SweepArg::Preset => Sweep::Preset,
+            SweepArg::Model => continue,
         };
         if !swept.contains(&sweep) {
             swept.push(sweep);
@@ -228,6 +239,14 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
         replay::replay(entries, &history.labels, &policy, tried, &settings, |n| bar.inc(n as u64))
     })?;
     bar.finish_and_clear();
+    if models {
+        let folder = command.log.as_ref().filter(|l| l.is_dir()).unwrap_or(&config.data.dir);
+        report.tried = Some(replay_models::tried(&config, command, &history, &policy, folder, &settings).await?);
+        if settings.swept.is_empty() {
+            // no setting was swept: what is advised is about the models alone
+            report.advice.why.clear();
+        }
+    }
     if let (Some(gate), Some(then), Some(now)) = (&gate, report.settings.first(), report.settings.get(1)) {
         report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved));
     }
@@ -240,6 +259,72 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
         out.line(&table::text(&report))?
     }
     let gate_broken = report.gate.as_ref().is_some_and(|b| !b.is_empty());
-    let nothing = !settings.swept.is_empty() && report.advice.recommended.is_none();
+    let nothing =
+        !settings.swept.is_empty() && report.advice.recommended.is_none() || report.tried.as_ref().is_some_and(|t| t.recommended.is_none());
     Ok(if gate_broken || nothing { Exit::Negative } else { Exit::Ok })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embed::testing::fakes;
+    use crate::eval::past::Past;
+    use crate::eval::queries;
+    use crate::store::{Durability, Store};
+    use std::sync::Arc;
+
+    fn at(folder: &Path) -> Config {
+        let mut config = Config::default();
+        config.data.dir = folder.to_path_buf();
+        config
+    }
+
+    async fn labelled(config: &Config, command: &Replay) -> Report {
+        let (history, policy) = open(config, command).await.unwrap();
+        let settings = replay::Config { seed: 7, holdout: 0.0, aim: Aim::default(), moves: 0, swept: Vec::new() };
+        replay::replay(history.entries().unwrap(), &history.labels, &policy, Vec::new(), &settings, |_| {}).unwrap()
+    }
+
+    /// What callers reported to a node labels its log, without a labels file; a labels file goes before it.
+    #[tokio::test]
+    async fn a_store_brings_its_own_labels() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets");
+        let manifests = files::read(&root.join("fleet"), &Rules::default()).unwrap().manifests;
+        let (place, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let policy = Policy::default();
+        let bench = Bench::untaught(Arc::new(fakes()), manifests, policy.clone(), place.path()).await.unwrap();
+        let all = queries::sample(queries::read(&root.join("queries.jsonl"), Some("dev")).unwrap(), Some(30), 3);
+        let mut past = Past::new(&bench, &all, policy, 7, 20);
+        let store = Store::open(folder.path(), Durability::Process).unwrap();
+        let mut made = Vec::new();
+        for _ in 0..20 {
+            made.push(past.next().await.unwrap());
+        }
+        let nobody = made.iter().filter(|m| m.query.expected.is_empty()).count() as u64;
+        let outcomes = made.iter().take(15).map(|m| m.outcome.clone()).collect();
+        store.log_decisions(made.iter().map(|m| m.record.clone()).collect()).await.unwrap();
+        let config = at(folder.path());
+        assert_eq!(labelled(&config, &Replay::default()).await.labelled, 0, "nothing was reported yet");
+        store.put_outcomes(outcomes).await.unwrap();
+        let report = labelled(&config, &Replay::default()).await;
+        assert_eq!((report.decisions, report.labelled), (20, 15));
+        // the same through the folder as LOG
+        let given = Replay { log: Some(folder.path().to_path_buf()), ..Replay::default() };
+        assert_eq!(labelled(&at(place.path()), &given).await.labelled, 15);
+        let file = place.path().join("labels.jsonl");
+        let lines: Vec<String> =
+            made.iter().map(|m| serde_json::json!({"decision_id": m.record.id, "expected": m.query.expected}).to_string()).collect();
+        write_atomic(&file, lines.join("\n").as_bytes()).unwrap();
+        let report = labelled(&config, &Replay { labels: vec![file], ..Replay::default() }).await;
+        assert_eq!(report.labelled, 20);
+        assert!(report.negatives >= nobody && nobody > 0);
+    }
+
+    #[tokio::test]
+    async fn models_without_their_sweep_are_refused() {
+        let command = Replay { models: vec!["bge-m3".into()], ..Replay::default() };
+        let out = Out::to(std::io::sink());
+        let Err(Failure::Words(told)) = run(Config::default(), &command, &out).await else { panic!("it is refused") };
+        assert!(told.contains("--sweep model"), "{told}");
+    }
 }

@@ -12,6 +12,8 @@ pub enum BenchCommand {
     Resolve(BenchResolve),
     /// How the cost of a route grows with the fleet.
     Scale(BenchScale),
+    /// Makes a history to measure `reach replay` on.
+    Log(BenchLog),
 }
 
 /// A language with an encoder.
@@ -128,6 +130,26 @@ pub struct BenchScale {
     /// Seed of every draw.
     #[arg(long, default_value_t = 7, value_name = "N")]
     pub seed: u64,
+}
+
+/// A made history: labelled queries, asked again and again over 30 days.
+#[derive(Args, Debug)]
+pub struct BenchLog {
+    /// The fleet and what it is asked.
+    #[command(flatten)]
+    pub set: super::EvalSet,
+    /// Decisions.
+    #[arg(long, default_value = "1e5", value_parser = number, value_name = "N")]
+    pub decisions: usize,
+    /// File for the decisions, as `reach log export` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// File for their labels.
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<PathBuf>,
+    /// Data folder for the decisions with their outcomes, as a node keeps them.
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
 }
 
 /// Reads `1000` or `1e3`.

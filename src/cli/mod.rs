@@ -32,7 +32,7 @@ mod up;
 mod work;
 mod wrap;
 
-pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchResolve, BenchScale, DoorKind, Speech};
+pub use bench::{Arithmetic, BenchCommand, BenchEmbed, BenchLog, BenchResolve, BenchScale, DoorKind, Speech};
 pub use eval::{EvalCommand, EvalGaming, EvalHistory, EvalModels, EvalRun, EvalSet};
 pub use log::{LogCommand, LogExport};
 pub use models::ModelsCommand;

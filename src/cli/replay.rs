@@ -12,6 +12,8 @@ pub enum SweepArg {
     Weights,
     /// Ranking presets.
     Preset,
+    /// Embedding models, each with thresholds of its own.
+    Model,
 }
 
 /// Decides history again under other settings, and says what each would have been worth.
@@ -25,9 +27,12 @@ pub struct Replay {
     /// What became of the requests: expected answers or outcomes, as JSON lines; may be repeated.
     #[arg(long = "labels", value_name = "FILE")]
     pub labels: Vec<PathBuf>,
-    /// Settings to try: threshold, weights, preset.
+    /// What to try: threshold, weights, preset, model.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     pub sweep: Vec<SweepArg>,
+    /// Models for `--sweep model`, named as in `reach eval models`; beside those in use, all that are installed when left out.
+    #[arg(long, value_delimiter = ',', value_name = "MODEL")]
+    pub models: Vec<String>,
     /// Share of the requests that settings are not chosen on, such as 0.3.
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     pub holdout: f64,
@@ -40,7 +45,7 @@ pub struct Replay {
     /// Writes the report as one HTML page.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Fleet to route plain queries over; the registry of --data when left out.
+    /// Fleet to route plain queries over, or to ask other models about; the registry of --data when left out.
     #[arg(long, value_name = "FILE")]
     pub manifests: Option<PathBuf>,
     /// Only plain queries of this split.
@@ -58,7 +63,7 @@ pub struct Replay {
     /// Moved decisions shown in full.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub moves: usize,
-    /// Keeps vectors of plain queries' fleet in this folder between runs.
+    /// Keeps vectors of the fleet in this folder between runs.
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// Seed of the split and of the bounds.

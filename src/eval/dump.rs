@@ -10,7 +10,11 @@ pub fn head() -> Value {
     json!({ "features": features::NAMES, "confidence": confidence::NAMES })
 }
 
-/// One query: features of each candidate, whether it is right, and the features of the confidence. Numbers are rounded to five digits.
+fn is_right(query: &Labelled, agent: &str, capability: &str) -> bool {
+    query.expected.iter().any(|(a, c)| a == agent && c == capability)
+}
+
+/// One query: features of each candidate, whether it is right, the features of the confidence, and what was answered. Numbers are rounded to five digits.
 pub fn line(query: &Labelled, asked: &Asked) -> Value {
     let round = |v: &f32| (f64::from(*v) * 1e5).round() / 1e5;
     let items: Vec<Value> = asked
@@ -19,7 +23,7 @@ pub fn line(query: &Labelled, asked: &Asked) -> Value {
         .iter()
         .filter(|i| !i.features.is_empty())
         .map(|i| {
-            let right = query.expected.iter().any(|(a, c)| **a == *i.agent.agent_id && **c == *i.capability);
+            let right = is_right(query, &i.agent.agent_id, &i.capability);
             json!({ "right": right, "named": i.named.is_some(), "folded": &*i.folded, "x": i.features.iter().map(round).collect::<Vec<_>>() })
         })
         .collect();
@@ -27,6 +31,13 @@ pub fn line(query: &Labelled, asked: &Asked) -> Value {
         "id": query.id,
         "split": query.split,
         "in_scope": !query.expected.is_empty(),
+        "answer": {
+            "kind": asked.decision.kind,
+            "first": asked.decision.candidates.first().map(|c| [&*c.agent.agent_id, &*c.capability]),
+            "probability": round(&asked.decision.confidence.get()),
+            "right": asked.decision.candidates.first().is_some_and(|c| is_right(query, &c.agent.agent_id, &c.capability)),
+            "why": asked.decision.reasons.first().map(|r| r.code.to_string()),
+        },
         "confidence": asked.list.facts.features.iter().map(round).collect::<Vec<_>>(),
         "items": items,
     })

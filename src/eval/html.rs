@@ -6,15 +6,15 @@ const STYLE: &str = "\
 :root{--ink:#1d2430;--soft:#5d6878;--line:#dde3ea;--bg:#f6f8fa;--card:#fff;--a:#2563c9;--b:#c4432b;--c:#2c8a57;--d:#b07a12}\
 @media(prefers-color-scheme:dark){:root{--ink:#e5e9ef;--soft:#9aa6b5;--line:#313b48;--bg:#12171e;--card:#1a212b;--a:#6ea3f5;--b:#ef7f69;--c:#5cc48d;--d:#e0b04a}}\
 *{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI','Noto Sans','Noto Sans CJK SC','PingFang SC',sans-serif}\
-main{max-width:1120px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 4px}h2{font-size:17px;margin:0 0 12px}\
+main{max-width:1200px;margin:0 auto;padding:28px 20px 60px}h1{font-size:24px;margin:0 0 4px}h2{font-size:17px;margin:0 0 12px}\
 .lead{color:var(--soft);margin:0 0 20px}.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:18px 20px;margin:0 0 18px}\
-.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:18px}.two .card{margin:0}.row{margin-bottom:18px}\
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:0 0 18px}.tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px}\
-.tile b{display:block;font-size:22px;font-weight:600;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}\
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}th,td{padding:6px 10px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}\
-th{color:var(--soft);font-weight:500;position:sticky;top:0;background:var(--card)}td:first-child,th:first-child,.left{text-align:left}td.text{white-space:normal;text-align:left;min-width:180px}\
+.two{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(420px,100%),1fr));gap:18px}.two .card{margin:0}.row{margin-bottom:18px}\
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(230px,45%),1fr));gap:12px;margin:0 0 18px}.tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px}\
+.tile b{display:block;white-space:nowrap;font-size:20px;font-weight:600;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}\
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}th,td{padding:5px 8px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}\
+th{color:var(--soft);font-weight:500;position:sticky;top:0;background:var(--card)}td:first-child,th:first-child,.left{text-align:left}td:first-child{white-space:normal;min-width:190px;overflow-wrap:anywhere}td.text{white-space:normal;text-align:left;min-width:180px}\
 tr.on td{background:color-mix(in srgb,var(--a) 12%,transparent);font-weight:600}small{color:var(--soft)}pre{background:var(--bg);border:1px solid var(--line);border-radius:8px;padding:10px 12px;overflow-x:auto;margin:10px 0 0}\
-.good{color:var(--c)}.bad{color:var(--b)}ul{margin:8px 0 0;padding-left:20px}svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}\
+.good{color:var(--c)}.bad{color:var(--b)}ul{margin:8px 0 0;padding-left:20px}svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}.notes{margin:10px 0 0;color:var(--soft);font-size:13px}.halo{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\
 .key{display:flex;flex-wrap:wrap;gap:14px;color:var(--soft);font-size:13px;margin:6px 0 0}.key i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
 details summary{cursor:pointer;color:var(--soft)}";
 
@@ -120,6 +120,17 @@ pub fn nice(most: f64) -> f64 {
     [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0].into_iter().find(|top| most <= *top).unwrap_or(1.0)
 }
 
+/// Round values inside an axis, at most eight, and the digits behind the point that tell them apart.
+fn ticks(from: f64, to: f64) -> (Vec<f64>, usize) {
+    let span = (to - from).max(1e-9);
+    let power = 10f64.powf((span / 6.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * power).find(|s| span / s <= 7.0).unwrap_or(10.0 * power);
+    let digits = (-(step.log10() + 1e-9).floor()).max(0.0) as usize;
+    let first = (from / step - 1e-6).ceil();
+    let all = (0..9).map(|i| (first + f64::from(i)) * step).filter(|v| *v <= to + step * 1e-6).collect();
+    (all, digits)
+}
+
 fn key(names: &[(&str, &str)]) -> String {
     let all: String =
         names.iter().map(|(name, colour)| format!("<span><i style=\"background:{colour}\"></i>{}</span>", esc(name))).collect();
@@ -144,16 +155,20 @@ impl Frame {
 
     fn grid(&self, axes: &Axes<'_>) -> String {
         let mut out = String::new();
-        for i in 0..=4 {
-            let v = self.ys.0 + (self.ys.1 - self.ys.0) * f64::from(i) / 4.0;
+        let (rows, digits) = ticks(self.ys.0, self.ys.1);
+        for v in rows {
             let y = self.y(v);
-            let shown = if axes.percent { format!("{:.*} %", usize::from(self.ys.1 <= 0.1), v * 100.0) } else { format!("{v:.0}") };
+            let shown = if axes.percent { format!("{:.*} %", digits.saturating_sub(2), v * 100.0) } else { format!("{v:.digits$}") };
             out.push_str(&format!("<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"var(--line)\"/>", W - RIGHT));
             out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{shown}</text>", LEFT - 8.0, y + 4.0));
         }
-        for i in 0..=5 {
-            let v = self.xs.0 + (self.xs.1 - self.xs.0) * f64::from(i) / 5.0;
-            out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{v:.2}</text>", self.x(v), H - BOTTOM + 17.0));
+        let (columns, digits) = ticks(self.xs.0, self.xs.1);
+        for v in columns {
+            out.push_str(&format!(
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{v:.digits$}</text>",
+                self.x(v),
+                H - BOTTOM + 17.0
+            ));
         }
         out.push_str(&format!(
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
@@ -179,15 +194,12 @@ pub fn lines(name: &str, axes: &Axes<'_>, series: &[Series<'_>]) -> String {
             "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"var(--soft)\" stroke-dasharray=\"4 4\"/>"
         ));
     }
-    if let Some((at, text)) = axes.mark {
+    if let Some((at, _)) = axes.mark {
         let x = frame.x(at);
         out.push_str(&format!(
             "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"var(--ink)\" stroke-dasharray=\"3 4\"/>",
             H - BOTTOM
         ));
-        let anchor = if x > W * 0.7 { "end" } else { "start" };
-        let dx = if anchor == "end" { -5.0 } else { 5.0 };
-        out.push_str(&format!("<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>", x + dx, TOP + 10.0, esc(text)));
     }
     for (s, colour) in series.iter().zip(COLOURS.iter().cycle()) {
         let at = |x: f64, y: f64| format!("{:.1},{:.1}", frame.x(x), frame.y(y));
@@ -216,6 +228,18 @@ pub fn lines(name: &str, axes: &Axes<'_>, series: &[Series<'_>]) -> String {
                 p.0
             ));
         }
+    }
+    // over the lines, so that it can be read
+    if let Some((at, text)) = axes.mark {
+        let x = frame.x(at);
+        let anchor = if x > W * 0.7 { "end" } else { "start" };
+        let dx = if anchor == "end" { -5.0 } else { 5.0 };
+        out.push_str(&format!(
+            "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            x + dx,
+            TOP + 10.0,
+            esc(text)
+        ));
     }
     let names: Vec<(&str, &str)> = series.iter().zip(COLOURS.iter().cycle()).map(|(s, c)| (s.name, *c)).collect();
     svg(name, &out) + &key(&names)
@@ -254,6 +278,14 @@ mod tests {
 
     #[test]
     fn texts_are_escaped_and_charts_are_finite() {
+        let shown = |from, to| {
+            let (all, digits) = ticks(from, to);
+            all.iter().map(|v| format!("{v:.digits$}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(0.3, 0.99), "0.3 0.4 0.5 0.6 0.7 0.8 0.9");
+        assert_eq!(shown(0.0, 1.0), "0.0 0.2 0.4 0.6 0.8 1.0");
+        assert_eq!(shown(0.0, 0.3), "0.00 0.05 0.10 0.15 0.20 0.25 0.30");
+        assert_eq!(shown(0.0, 217.0), "0 50 100 150 200");
         assert_eq!(esc("<b a=\"1\">&\u{1b}"), "&lt;b a=&quot;1&quot;&gt;&amp;");
         let axes = Axes { x: "t", xs: (0.5, 0.5), ys: (0.0, 0.0), percent: true, mark: Some((0.5, "now")), diagonal: true };
         let chart = lines("c", &axes, &[Series { name: "<s>", points: vec![(0.5, 0.0, 0.0, 0.0)], line: true }]);

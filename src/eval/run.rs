@@ -10,10 +10,12 @@ use crate::embed::models::Models;
 use crate::error::Error;
 use crate::eval::metrics::{self, Judged, RankSum};
 use crate::eval::outcomes;
+use crate::eval::parts;
 use crate::eval::queries::{Labelled, Mode};
 use crate::index::dense::DenseConfig;
 use crate::index::keyword::LexConfig;
 use crate::ingest::{self, Boot, Ingest, IngestConfig};
+use crate::route::pipeline;
 use crate::route::resolver::{DecisionSink, Resolver, ResolverConfig};
 use crate::route::shortlist::{Item, Shortlist};
 use crate::store::{Durability, OutcomeQuery, Store};
@@ -104,6 +106,8 @@ pub struct Report {
     pub brier: f64,
     /// AUROC of the same: right top answer against not.
     pub auroc: Option<f64>,
+    /// The same by language and by kind of difficulty.
+    pub by: parts::Parts,
     /// Latency of one route.
     pub latency_ms: Latency,
     /// Median of the route beside embedding, milliseconds.
@@ -227,6 +231,18 @@ impl Bench {
         self.views.load()
     }
 
+    /// Learns from what is there for callers who see these parts of the fleet.
+    pub async fn learn_for(&self, grants: impl IntoIterator<Item = Grant>) -> Result<(), Error> {
+        self.ingest.learn_for(grants);
+        self.learn().await
+    }
+
+    /// Candidates of a request by whom it may be. Several may be under way at once.
+    pub async fn shortlist(&self, who: &Principal, request: &ResolveRequest) -> Result<Shortlist, Error> {
+        let (query, _) = self.resolver.prepared(who, request).await?;
+        Ok(pipeline::decide(&self.view(), &query).0)
+    }
+
     /// Asks one query.
     pub async fn ask(&self, query: &Labelled, seed: u64, k: usize) -> Result<Asked, Error> {
         let request = ResolveRequest {
@@ -343,6 +359,7 @@ pub async fn run(bench: &Bench, models: &Models, config: &RunConfig, mut each: i
         ece: metrics::ece(&judged),
         brier: metrics::brier(&judged),
         auroc: metrics::auroc(&judged),
+        by: parts::of(&config.queries, &judged),
         latency_ms: Latency {
             p50: metrics::quantile(&took, 0.5),
             p95: metrics::quantile(&took, 0.95),

@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::eval::replay::Config;
 use crate::eval::replay::aim::Aim;
 use crate::eval::replay::entry::Entry;
-use crate::eval::replay::figures::{Counts, Figures, Metric, percentile};
+use crate::eval::replay::figures::{Figures, Metric};
 use crate::eval::replay::labels::Labels;
 use crate::eval::replay::settings::{Axis, Setting, point_of, set, with_weights};
-use crate::eval::replay::tally::{Group, OfSetting, Part, Tally};
+use crate::eval::replay::tally::{Group, OfSetting, Part, Tally, gain};
 use crate::types::policy::{OperatingPoint, Policy, PolicyChange};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -22,8 +22,6 @@ use std::collections::BTreeMap;
 pub const LEAST: usize = 60;
 /// Distinct labelled requests below which a namespace gets no point of its own.
 pub const LEAST_OF_NAMESPACE: usize = 80;
-/// What a broken limit costs against what is maximized.
-const BROKEN: f64 = 5.0;
 /// Rounds over all coordinates.
 const ROUNDS: usize = 3;
 
@@ -79,18 +77,6 @@ fn count(entries: &[&Entry], labels: &Labels, policies: Vec<Policy>, config: &Co
         }
     }
     tally.groups.into_values().max_by_key(|g| g.labelled).map(|g: Group| g.settings).unwrap_or_default()
-}
-
-/// What a setting is worth.
-fn worth(aim: &Aim, counts: &Counts) -> f64 {
-    let broken: f64 = aim.limits.iter().map(|l| l.metric.of(counts).map_or(0.0, |v| l.broken_by(v))).sum();
-    aim.most.of(counts).unwrap_or(0.0) - BROKEN * broken
-}
-
-fn gain(aim: &Aim, before: &Part, after: &Part) -> (f64, f64, f64) {
-    let mut all: Vec<f64> = before.resamples().iter().zip(after.resamples()).map(|(b, a)| worth(aim, &a) - worth(aim, b)).collect();
-    let value = worth(aim, &after.data) - worth(aim, &before.data);
-    (value, percentile(&mut all, 0.025), percentile(&mut all, 0.975))
 }
 
 /// A coordinate: its candidates as whole policies.
@@ -194,7 +180,7 @@ fn climb(entries: &[&Entry], labels: &Labels, start: &Policy, coordinates: &[Coo
             let mut candidates = vec![best.clone()];
             candidates.extend(coordinate(&best).into_iter().filter(|p| *p != best));
             let counted = count(entries, labels, candidates.clone(), config);
-            let worths: Vec<f64> = counted.iter().map(|c| worth(aim, &c.fit.data)).collect();
+            let worths: Vec<f64> = counted.iter().map(|c| aim.worth(&c.fit.data)).collect();
             let Some((place, _)) = worths.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0))) else { continue };
             best = candidates.swap_remove(place);
         }
@@ -210,7 +196,7 @@ fn judge(part: String, entries: &[&Entry], labels: &Labels, before: &Policy, aft
     let counted = count(entries, labels, vec![before.clone(), after.clone()], config);
     let [b, a] = counted.as_slice() else { return None };
     let figures = |p: &Part| Figures::of(&p.data, &p.resamples());
-    let gain = gain(aim, &b.held, &a.held);
+    let gain = gain(&b.held, &a.held, |c| Some(aim.worth(c)));
     let same = before == after;
     let kept = !same && gain.1 > 0.0;
     let why = if same {

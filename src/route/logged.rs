@@ -167,6 +167,33 @@ pub struct Logged {
     pub k: usize,
     /// Seed of the dice.
     pub seed: u64,
+    /// Capability name given outright. This and the next eight are needed only to recall again (`eval::again`).
+    #[serde(default)]
+    pub capability: Option<String>,
+    /// Region of the caller.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// Agent that must take it.
+    #[serde(default)]
+    pub target: Option<AgentKey>,
+    /// Agents that get a bonus.
+    #[serde(default)]
+    pub preferred: Vec<AgentKey>,
+    /// Only the preferred may take it.
+    #[serde(default)]
+    pub only_preferred: bool,
+    /// Agents that must not take it.
+    #[serde(default)]
+    pub exclude: Vec<AgentKey>,
+    /// Highest cost.
+    #[serde(default)]
+    pub max_cost: Option<f64>,
+    /// Capability used before.
+    #[serde(default)]
+    pub previous: Option<String>,
+    /// Hops so far.
+    #[serde(default)]
+    pub depth: u8,
     /// Policy it was decided under, as far as a pick reads it; absent in format 1.
     #[serde(default)]
     pub policy: Option<Policy>,

@@ -10,6 +10,7 @@ use crate::types::DecisionKind;
 use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
 use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -157,7 +158,7 @@ pub(super) fn span(readers: &Readers) -> Result<Span, StoreError> {
 
 /// The last `n` decisions, oldest first.
 pub(super) fn last(readers: &Readers, n: usize) -> Result<Vec<DecisionRecord>, StoreError> {
-    let rows: Vec<(i64, Raw)> = readers.read(|c| {
+    let rows: Vec<(i64, Packed)> = readers.read(|c| {
         let mut statement = c.prepare_cached(&format!("{SELECT} ORDER BY at_ms DESC, seq DESC LIMIT ?1"))?;
         let rows = statement.query_map([i64::try_from(n).unwrap_or(i64::MAX)], raw)?;
         Ok(rows.collect::<Result<_, _>>()?)
@@ -170,7 +171,7 @@ pub struct Export<'s> {
     readers: &'s Readers,
     after: (i64, i64),
     to_ms: i64,
-    page: std::vec::IntoIter<(i64, Raw)>,
+    page: std::vec::IntoIter<(i64, Packed)>,
     done: bool,
 }
 
@@ -183,7 +184,7 @@ impl<'s> Export<'s> {
     /// The next page, or the end.
     fn turn(&mut self) -> Result<ControlFlow<()>, StoreError> {
         let ((at_ms, seq), to_ms) = (self.after, self.to_ms);
-        let rows: Vec<(i64, Raw)> = self.readers.read(|c| {
+        let rows: Vec<(i64, Packed)> = self.readers.read(|c| {
             let sql = format!("{SELECT} WHERE (at_ms, seq) > (?1, ?2) AND at_ms < ?3 ORDER BY at_ms, seq LIMIT ?4");
             let mut statement = c.prepare_cached(&sql)?;
             let rows = statement.query_map((at_ms, seq, to_ms, i64::try_from(PAGE).unwrap_or(i64::MAX)), raw)?;
@@ -200,9 +201,20 @@ impl Iterator for Export<'_> {
     type Item = Result<DecisionRecord, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        Some(self.next_packed()?.and_then(Packed::unpack))
+    }
+}
+
+impl<'s> Export<'s> {
+    /// The same decisions with their bodies still packed.
+    pub fn packed(mut self) -> impl Iterator<Item = Result<Packed, StoreError>> + Send + use<'s> {
+        std::iter::from_fn(move || self.next_packed())
+    }
+
+    fn next_packed(&mut self) -> Option<Result<Packed, StoreError>> {
         loop {
             if let Some((_, raw)) = self.page.next() {
-                return Some(raw.unpack());
+                return Some(Ok(raw));
             }
             if self.done {
                 return None;
@@ -221,31 +233,44 @@ impl Iterator for Export<'_> {
 
 const SELECT: &str = "SELECT seq, id, at_ms, caller, kind, text, body FROM decisions";
 
-/// A row as it is stored.
-struct Raw {
-    id: String,
-    at_ms: i64,
-    caller: String,
+/// A decision as it is stored, so that unpacking its body can be spread over the cores.
+#[derive(Clone, PartialEq)]
+pub struct Packed {
+    /// Id of the decision.
+    pub id: String,
+    /// When it was made, milliseconds since the epoch.
+    pub at_ms: i64,
+    /// Who asked.
+    pub caller: String,
+    /// The text of the query, unless it was not to be kept.
+    pub text: Option<String>,
     kind: String,
-    text: Option<String>,
     body: Vec<u8>,
 }
 
-fn raw(row: &Row<'_>) -> rusqlite::Result<(i64, Raw)> {
-    let raw = Raw { id: row.get(1)?, at_ms: row.get(2)?, caller: row.get(3)?, kind: row.get(4)?, text: row.get(5)?, body: row.get(6)? };
+fn raw(row: &Row<'_>) -> rusqlite::Result<(i64, Packed)> {
+    let raw = Packed { id: row.get(1)?, at_ms: row.get(2)?, caller: row.get(3)?, kind: row.get(4)?, text: row.get(5)?, body: row.get(6)? };
     Ok((row.get(0)?, raw))
 }
 
-impl Raw {
-    fn unpack(self) -> Result<DecisionRecord, StoreError> {
-        let damaged = |what: String| StoreError::Damaged { path: format!("decision {}", self.id), what };
+impl Packed {
+    fn damaged(&self, what: String) -> StoreError {
+        StoreError::Damaged { path: format!("decision {}", self.id), what }
+    }
+
+    /// The body as a type of the reader's.
+    pub fn body<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         let mut json = Vec::new();
-        ZlibDecoder::new(self.body.as_slice()).take(MAX_BODY).read_to_end(&mut json).map_err(|e| damaged(e.to_string()))?;
-        let body = serde_json::from_slice(&json).map_err(|e| damaged(e.to_string()))?;
+        ZlibDecoder::new(self.body.as_slice()).take(MAX_BODY).read_to_end(&mut json).map_err(|e| self.damaged(e.to_string()))?;
+        serde_json::from_slice(&json).map_err(|e| self.damaged(e.to_string()))
+    }
+
+    fn unpack(self) -> Result<DecisionRecord, StoreError> {
+        let body = self.body()?;
         let kind = [DecisionKind::Auto, DecisionKind::Suggest, DecisionKind::None]
             .into_iter()
             .find(|k| k.as_str() == self.kind)
-            .ok_or_else(|| damaged(format!("unknown kind {}", self.kind)))?;
+            .ok_or_else(|| self.damaged(format!("unknown kind {}", self.kind)))?;
         Ok(DecisionRecord { id: self.id, at_ms: self.at_ms, caller: self.caller, kind, text: self.text, body })
     }
 }

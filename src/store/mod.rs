@@ -21,7 +21,7 @@ mod sum;
 mod vectors;
 mod writer;
 
-pub use decisions::{DecisionRecord, Export, Retention, Span};
+pub use decisions::{DecisionRecord, Export, Packed, Retention, Span};
 pub use error::StoreError;
 pub use outcomes::{Keep, OutcomeQuery};
 pub use peek::Peek;

@@ -4,6 +4,7 @@
 //! word counts; the table never refuses because it is full: the reporter with the most loses its oldest, so a flood pushes out itself first.
 //! Cost: one row an outcome. Not here: who may report or read what (`ingest`), what is learned (`history`).
 
+use super::readers::Readers;
 use super::sum::Sum;
 use super::{Store, StoreError};
 use crate::types::outcome::{CapKey, Outcome, Verdict};
@@ -131,11 +132,7 @@ impl Store {
 
     /// Every outcome, oldest first by its own time: the log that learning replays.
     pub fn all_outcomes(&self) -> Result<Vec<Outcome>, StoreError> {
-        self.readers.read(|c| {
-            let mut statement = c.prepare_cached(&format!("SELECT {COLUMNS} FROM outcomes ORDER BY at_ms, seq"))?;
-            let rows = statement.query_map([], raw)?;
-            rows.map(|r| r.map_err(StoreError::from)?.unpack().map(|(_, o)| o)).collect()
-        })
+        all(&self.readers)
     }
 
     /// Forgets outcomes; how many.
@@ -188,6 +185,15 @@ impl Store {
             forgotten += gone;
         }
     }
+}
+
+/// Every outcome, oldest first by its own time.
+pub(super) fn all(readers: &Readers) -> Result<Vec<Outcome>, StoreError> {
+    readers.read(|c| {
+        let mut statement = c.prepare_cached(&format!("SELECT {COLUMNS} FROM outcomes ORDER BY at_ms, seq"))?;
+        let rows = statement.query_map([], raw)?;
+        rows.map(|r| r.map_err(StoreError::from)?.unpack().map(|(_, o)| o)).collect()
+    })
 }
 
 /// A row as it is stored.

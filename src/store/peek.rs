@@ -5,12 +5,17 @@
 
 use super::decisions::{Export, Span};
 use super::readers::Readers;
-use super::{FILE, Loaded, StoreError, decisions, meta, registry, schema};
+use super::{FILE, Loaded, StoreError, decisions, meta, outcomes, registry, schema};
+use crate::types::outcome::Outcome;
 use std::path::Path;
+
+/// First format whose outcomes have the columns that are read.
+const WITH_OUTCOMES: i64 = 4;
 
 /// A store, to be read.
 pub struct Peek {
     readers: Readers,
+    format: i64,
 }
 
 impl Peek {
@@ -32,7 +37,7 @@ impl Peek {
         if found > schema::newest() {
             return Err(StoreError::NewerFormat { path: shown, found, known: schema::newest() });
         }
-        Ok(Self { readers })
+        Ok(Self { readers, format: found })
     }
 
     /// Decisions made in `from_ms..to_ms`, oldest first.
@@ -43,6 +48,11 @@ impl Peek {
     /// What the decision log holds.
     pub fn span(&self) -> Result<Span, StoreError> {
         decisions::span(&self.readers)
+    }
+
+    /// Every outcome that was reported, oldest first; none where the store is older than outcomes.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, StoreError> {
+        if self.format < WITH_OUTCOMES { Ok(Vec::new()) } else { outcomes::all(&self.readers) }
     }
 
     /// Everything that is registered.

@@ -2,6 +2,7 @@
 
 mod doors;
 mod fleet;
+mod log;
 mod resolve;
 
 use super::commands::Bars;
@@ -27,6 +28,7 @@ pub async fn run(config: Config, command: &BenchCommand, out: &Out) -> Result<Ex
         BenchCommand::Embed(args) => encoder(&config, args, out),
         BenchCommand::Resolve(args) => resolve::run(config, args, out).await,
         BenchCommand::Scale(args) => growth(&config, args, out).await,
+        BenchCommand::Log(args) => log::run(config, args).await,
     }
 }
 

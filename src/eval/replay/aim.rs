@@ -2,10 +2,13 @@
 //!
 //! In: words such as `auto precision >= 0.95, miss <= 1%; maximize auto share`. Out: an [`Aim`], or what was expected where.
 
-use super::figures::{METRICS, Metric};
+use super::figures::{Counts, METRICS, Metric};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
+
+/// What a broken limit costs against what is maximized.
+const BROKEN: f64 = 5.0;
 
 /// One limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -48,6 +51,20 @@ impl Limit {
     /// By how much a value breaks it; 0 = it keeps it.
     pub fn broken_by(&self, value: f64) -> f64 {
         if self.at_least { (self.value - value).max(0.0) } else { (value - self.value).max(0.0) }
+    }
+}
+
+impl Aim {
+    /// The limits alone, in words.
+    pub fn limits_in_words(&self) -> String {
+        let all: Vec<String> = self.limits.iter().map(ToString::to_string).collect();
+        if all.is_empty() { "the aim".into() } else { all.join(", ") }
+    }
+
+    /// What some counts are worth: the share that is maximized, less five times what is broken of the limits.
+    pub fn worth(&self, counts: &Counts) -> f64 {
+        let broken: f64 = self.limits.iter().map(|l| l.metric.of(counts).map_or(0.0, |v| l.broken_by(v))).sum();
+        self.most.of(counts).unwrap_or(0.0) - BROKEN * broken
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::route::logged::Logged;
-use crate::store::DecisionRecord;
+use crate::store::{DecisionRecord, Packed};
 use serde::Deserialize;
 use std::io::BufRead;
 use std::path::Path;
@@ -30,6 +30,8 @@ pub enum Raw {
     Line(String, String),
     /// A record of the store.
     Record(Box<DecisionRecord>),
+    /// The same, still packed.
+    Packed(Box<Packed>),
     /// An entry as it is.
     Entry(Box<Entry>),
 }
@@ -62,6 +64,13 @@ impl Raw {
                 let place = format!("decision {id}");
                 let logged: Logged = serde_json::from_value(body).map_err(|e| Error::invalid_at(&place, expected, e.to_string()))?;
                 let logged = logged.checked().map_err(|e| Error::invalid_at(&place, expected, e))?;
+                Ok(Entry { id, at_ms, caller, text, logged })
+            }
+            Self::Packed(packed) => {
+                let logged: Logged = packed.body()?;
+                let place = format!("decision {}", packed.id);
+                let logged = logged.checked().map_err(|e| Error::invalid_at(&place, expected, e))?;
+                let Packed { id, at_ms, caller, text, .. } = *packed;
                 Ok(Entry { id, at_ms, caller, text, logged })
             }
             Self::Entry(entry) => Ok(*entry),
@@ -106,7 +115,7 @@ pub fn holds(path: &Path) -> Result<Holds, Error> {
 }
 
 /// Lines of an export.
-pub fn lines(path: &Path) -> Result<impl Iterator<Item = Result<Raw, Error>> + use<>, Error> {
+pub fn lines(path: &Path) -> Result<impl Iterator<Item = Result<Raw, Error>> + Send + use<>, Error> {
     let file = std::fs::File::open(path).map_err(|e| unreadable(path, &e))?;
     let path = path.to_path_buf();
     let lines = std::io::BufReader::with_capacity(1 << 20, file).lines().enumerate();

@@ -3,12 +3,16 @@
 //! In: JSON lines, each for one decision (`decision_id`) or for all with the same text (`query`, and `caller` where given). Out: a [`Truth`] a decision.
 //! Outcomes: acked, adopted and modified = the chosen one is right; rejected, not_mine and overridden = it is wrong (and `correct`, when given, is right);
 //! no_matched_agent with `correct` = a miss; timeout and failed say nothing about who was right.
-//! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong.
+//! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong. Of two outcomes the later one
+//! counts; expected answers go over outcomes. Names of capabilities are compared folded (`refundCreate` is `refund_create`).
 
 use crate::error::Error;
 use crate::eval::replay::entry::Entry;
 use crate::route::logged::Who;
+use crate::route::shortlist::Item;
+use crate::types::AgentKey;
 use crate::types::fault::Fault;
+use crate::types::text::fold_name;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -81,11 +85,16 @@ pub struct Truth {
     pub closed: bool,
     /// Whether another agent with the right capability is unknown instead of wrong.
     pub twins: bool,
+    /// Whether right answers were listed, so that no outcome takes one away.
+    listed: bool,
+}
+
+fn is_agent(name: &str, agent: &AgentKey) -> bool {
+    name == "*" || *name == *agent.agent_id || (name.contains('/') && name == agent.to_string())
 }
 
 fn is(pair: &Pair, who: &Who) -> bool {
-    *pair.1 == *who.capability
-        && (pair.0 == "*" || *pair.0 == *who.agent.agent_id || (pair.0.contains('/') && pair.0 == who.agent.to_string()))
+    *pair.1 == *who.capability && is_agent(&pair.0, &who.agent)
 }
 
 impl Truth {
@@ -121,37 +130,59 @@ impl Truth {
         if let Some(expected) = &label.expected {
             self.closed = true;
             self.twins = false;
+            self.listed = true;
             self.nobody = expected.is_empty() && self.right.is_empty();
             self.right.extend(expected.iter().cloned());
         }
         let Some(outcome) = label.outcome else { return };
         let chosen = label.chosen.clone().or(first);
-        let twins = !self.closed;
         match outcome {
             Outcome::Acked | Outcome::Adopted | Outcome::Modified => {
                 if let Some(chosen) = chosen {
-                    self.wrong.retain(|w| *w != chosen);
-                    self.right.push(chosen);
-                    (self.closed, self.twins) = (true, twins);
+                    self.is_right(chosen);
                 }
             }
             Outcome::Overridden | Outcome::Rejected | Outcome::NotMine => {
-                if let Some(chosen) = chosen.filter(|c| !self.right.contains(c)) {
+                if let Some(chosen) = chosen.filter(|c| !self.listed || !self.right.contains(c)) {
+                    self.right.retain(|r| *r != chosen);
+                    self.closed = !self.right.is_empty() || self.listed;
                     self.wrong.push(chosen);
                 }
                 if let Some(correct) = &label.correct {
-                    self.right.push(correct.clone());
-                    (self.closed, self.twins) = (true, twins);
+                    self.is_right(correct.clone());
                 }
             }
             Outcome::NoMatchedAgent => {
                 if let Some(correct) = &label.correct {
-                    self.right.push(correct.clone());
-                    (self.closed, self.twins) = (true, twins);
+                    self.is_right(correct.clone());
                 }
             }
-            Outcome::Nobody => self.nobody = self.right.is_empty(),
+            Outcome::Nobody if self.listed => self.nobody = self.right.is_empty(),
+            Outcome::Nobody => *self = Self { nobody: true, wrong: std::mem::take(&mut self.wrong), ..Self::default() },
             Outcome::Timeout | Outcome::Failed => {}
+        }
+    }
+
+    /// An outcome says that this one is right.
+    fn is_right(&mut self, pair: Pair) {
+        self.wrong.retain(|w| *w != pair);
+        self.right.push(pair);
+        self.nobody = false;
+        (self.closed, self.twins) = (true, !self.listed);
+    }
+
+    /// Writes capabilities as the candidates' manifests do. A label may come from a store, which folds names, or from a person.
+    fn as_written(&mut self, items: &[Item]) {
+        for pair in self.right.iter_mut().chain(&mut self.wrong) {
+            if items.iter().any(|i| *i.capability == *pair.1) {
+                continue;
+            }
+            let folded = fold_name(&pair.1);
+            let same = |i: &&Item| *i.folded == *folded;
+            let own = items.iter().find(|i| same(i) && is_agent(&pair.0, &i.agent)).or_else(|| items.iter().find(same));
+            if let Some(item) = own {
+                pair.1 = item.capability.to_string();
+            }
         }
     }
 }
@@ -163,9 +194,16 @@ pub struct Labels {
     by_text: HashMap<String, Vec<RawLabel>>,
     /// Lines read.
     pub lines: usize,
+    /// Whether they are the outcomes of a store, so that none may fit the decisions that are replayed.
+    pub of_store: bool,
 }
 
 impl Labels {
+    /// None yet, to be filled with the outcomes of a store.
+    pub fn of_store() -> Self {
+        Self { of_store: true, ..Self::default() }
+    }
+
     /// Reads a labels file. All faults name file and line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
@@ -230,6 +268,7 @@ impl Labels {
                 truth.learn(label, first.clone());
             }
         }
+        truth.as_written(&entry.logged.shortlist.items);
         truth
     }
 }
@@ -237,7 +276,7 @@ impl Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{AgentKey, Namespace};
+    use crate::types::Namespace;
 
     fn who(agent: &str, capability: &str) -> Who {
         Who { agent: AgentKey::local(Namespace::new("ns").unwrap(), agent), capability: capability.into() }

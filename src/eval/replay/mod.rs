@@ -16,6 +16,8 @@ pub mod report;
 pub mod settings;
 pub mod table;
 pub mod tally;
+pub mod told;
+pub mod tried;
 
 use crate::error::Error;
 use crate::types::policy::Policy;
@@ -27,7 +29,7 @@ use settings::Setting;
 use tally::{Row, Tally};
 
 /// Log lines decided side by side between two steps of the progress.
-const BATCH: usize = 512;
+pub(super) const BATCH: usize = 512;
 
 /// How to replay.
 #[derive(Clone, Debug)]

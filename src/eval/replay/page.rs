@@ -3,10 +3,16 @@
 use super::figures::{Figures, Share};
 use super::report::{OfSetting, Report};
 use super::settings::Axis;
+use super::tried::Tried;
 use crate::eval::html::{Axes, Series, bars, beside, card, esc, lines, nice, page, table, tiles};
 
 fn percent(share: Option<Share>) -> String {
     share.map_or_else(|| "–".into(), |s| format!("{:.1} %", s.value * 100.0))
+}
+
+/// A share in a column of percents.
+fn plain(share: Option<Share>) -> String {
+    share.map_or_else(|| "–".into(), |s| format!("{:.1}", s.value * 100.0))
 }
 
 fn bounded(share: Option<Share>) -> String {
@@ -41,7 +47,7 @@ fn curves(report: &Report) -> Vec<String> {
         if most(&[&miss, &wrong]) > 0.0 {
             let axes = Axes { x: name, xs, ys: (0.0, nice(most(&[&miss, &wrong]))), percent: true, mark: marked(axis), diagonal: false };
             let series = [Series { name: "miss", points: miss, line: true }, Series { name: "wrong", points: wrong, line: true }];
-            out.push(card(&format!("Misses against misroutes by {name}"), &lines("misses and misroutes", &axes, &series)));
+            out.push(card(&format!("Misses and misroutes by {name}"), &lines("misses and misroutes", &axes, &series)));
         }
         let axes = Axes { x: name, xs, ys: (0.0, 1.0), percent: true, mark: marked(axis), diagonal: false };
         let series =
@@ -81,6 +87,9 @@ fn confidence(report: &Report) -> Vec<String> {
 
 fn advice(report: &Report) -> String {
     let a = &report.advice;
+    if a.why.is_empty() {
+        return String::new();
+    }
     let mut body = format!("<p><small>aim: {}</small></p>", esc(&a.aim));
     match &a.recommended {
         Some(r) => {
@@ -115,9 +124,9 @@ const HEAD: [&str; 9] = ["setting (%)", "auto", "auto precision", "suggest", "su
 fn figures(name: &str, f: &Figures) -> Vec<String> {
     vec![
         name.to_string(),
-        percent(f.auto),
+        plain(f.auto),
         bounded(f.auto_precision),
-        percent(f.suggest),
+        plain(f.suggest),
         bounded(f.suggest_holds),
         bounded(f.miss),
         bounded(f.wrong),
@@ -172,6 +181,62 @@ fn coverage(report: &Report) -> String {
     card("Coverage, fewest labels first", &format!("<details><summary>{} capabilities</summary>{shown}</details>", rows.len()))
 }
 
+fn models(tried: &Tried) -> String {
+    let gained = |g: Option<(f64, f64, f64)>| {
+        g.map_or_else(|| "–".into(), |g| format!("{:+.1} ({:+.1} to {:+.1})", g.0 * 100.0, g.1 * 100.0, g.2 * 100.0))
+    };
+    let rows: Vec<Vec<String>> = tried
+        .models
+        .iter()
+        .map(|m| {
+            let f = &m.held_out;
+            vec![
+                if m.in_use { format!("{} (in use)", m.model) } else { m.model.clone() },
+                plain(f.auto),
+                bounded(f.auto_precision),
+                bounded(f.miss),
+                bounded(f.wrong),
+                bounded(f.top1),
+                gained(m.top1_gain),
+                m.moved.to_string(),
+                m.setting.clone().unwrap_or_else(|| "none reaches the aim".into()),
+            ]
+        })
+        .collect();
+    let head = ["model (%)", "auto", "auto precision", "miss", "wrong", "top-1", "gain of top-1", "moved", "thresholds"];
+    let on = tried.models.iter().position(|m| Some(&m.model) == tried.recommended.as_ref());
+    let left_out = if tried.left_out > 0 { format!(" {} without their text were left out.", tried.left_out) } else { String::new() };
+    let verdict = match &tried.recommended {
+        Some(model) => format!("<p><b>{}</b><br>{}</p>", esc(model), esc(&tried.why)),
+        None => format!("<p class=\"bad\">No recommendation: {}</p>", esc(&tried.why)),
+    };
+    let lead = format!(
+        "<p><small>{} decisions asked again.{left_out} Thresholds were fitted for each model on {:.0} % of the requests; the figures are of the others.</small></p>",
+        tried.decisions,
+        100.0 * (1.0 - tried.holdout)
+    );
+    let axes = Axes { x: "auto share", xs: (0.0, 1.0), ys: (0.0, 1.0), percent: true, mark: None, diagonal: false };
+    let series: Vec<Series<'_>> = tried
+        .models
+        .iter()
+        .map(|m| {
+            let mut points: Vec<_> = m.curve.iter().map(|(_, share, precision)| (*share, *precision, *precision, *precision)).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Series { name: &m.model, points, line: true }
+        })
+        .collect();
+    let chart = lines("auto precision by auto share", &axes, &series);
+    let notes: String = tried
+        .models
+        .iter()
+        .filter_map(|m| Some((m, m.doubts()?)))
+        .map(|(m, doubts)| format!("<li>{}: {}</li>", esc(&m.model), esc(&doubts)))
+        .collect();
+    let notes = if notes.is_empty() { notes } else { format!("<ul class=\"notes\">{notes}</ul>") };
+    card("Models", &[lead, verdict, table(&head, &rows, |i| Some(i) == on, &[8]), notes].concat())
+        + &beside(&[card("Auto precision by auto share, all requests", &chart)])
+}
+
 /// The page.
 pub fn html(report: &Report) -> String {
     let current = report.settings.get(1).map(|s| s.figures.clone()).unwrap_or_default();
@@ -197,5 +262,6 @@ pub fn html(report: &Report) -> String {
     let span = report.span.as_ref().map(|(a, b)| format!("{a} to {b} · ")).unwrap_or_default();
     let lead = format!("{span}{}", report.models.join(", "));
     let charts: String = [curves(report), confidence(report)].iter().flat_map(|c| c.chunks(2)).map(beside).collect();
-    page("Replay", &lead, &[head, gate, advice(report), charts, settings(report), moves(report), coverage(report)].concat())
+    let models = report.tried.as_ref().map_or_else(String::new, models);
+    page("Replay", &lead, &[head, gate, advice(report), models, charts, settings(report), moves(report), coverage(report)].concat())
 }

@@ -108,7 +108,7 @@ pub fn advise(aim: &Aim, settings: &[Setting], group: &Group, swept: &[Sweep], h
         thin.push(format!("{requests} distinct labelled requests; with fewer than {THIN} every figure is a rough guess"));
     }
     if swept.is_empty() {
-        return nothing("nothing was swept; add --sweep threshold, weights or preset".into(), thin);
+        return nothing("no setting was swept; add --sweep threshold, weights or preset".into(), thin);
     }
     if requests < LEAST {
         return nothing(format!("too little evidence: {requests} distinct labelled requests, {LEAST} are the least"), thin);
@@ -193,9 +193,9 @@ pub fn advise(aim: &Aim, settings: &[Setting], group: &Group, swept: &[Sweep], h
         }
     }
     let why = if chosen.surely {
-        format!("{} keeps {aim} with its bounds", setting.name)
+        format!("{} keeps {} with its bounds", setting.name, aim.limits_in_words())
     } else {
-        format!("{} keeps {aim} in the data, but not with its bounds: it may be luck", setting.name)
+        format!("{} keeps {} in the data, but not with its bounds: it may be luck", setting.name, aim.limits_in_words())
     };
     let recommended = Recommended {
         setting: setting.name.clone(),

@@ -8,6 +8,7 @@ use super::labels::Labels;
 use super::recommend::{self, Advice};
 use super::settings::Axis;
 use super::tally::{BINS, Coverage, Group, Move, Tally};
+use super::tried::Tried;
 use crate::error::Error;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -94,6 +95,9 @@ pub struct Report {
     pub bins: Vec<Bin>,
     /// By capability, fewest labels first.
     pub coverage: Vec<OfCapability>,
+    /// What other embedding models would have been worth; `None` = none was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
     /// Limits of the gate that are broken; `None` = no gate was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<Vec<String>>,
@@ -128,7 +132,7 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
     let Some((models, group)) = groups.iter().max_by_key(|(_, g)| (g.labelled, g.decisions)) else {
         return Err(Error::invalid_at("LOG", "at least one decision", "the log is empty"));
     };
-    if !labels.is_empty() && group.labelled == 0 {
+    if !labels.is_empty() && !labels.of_store && group.labelled == 0 {
         return Err(Error::invalid_at(
             "--labels",
             "labels of decisions that are in the log",
@@ -184,6 +188,7 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
         advice,
         bins,
         coverage,
+        tried: None,
         gate: None,
     })
 }

@@ -3,6 +3,7 @@
 use super::figures::{Figures, Share};
 use super::report::Report;
 use super::settings::Axis;
+use super::tried::{OfModel, Tried};
 
 fn percent(share: Option<Share>) -> String {
     share.map_or_else(|| "–".into(), |s| format!("{:.1}", s.value * 100.0))
@@ -22,6 +23,49 @@ fn row(name: &str, f: &Figures, moved: u64, width: usize) -> String {
         bounded(f.wrong),
         moved
     )
+}
+
+/// Lines about other models.
+fn models(tried: &Tried) -> Vec<String> {
+    let left_out = if tried.left_out > 0 { format!("; {} without their text left out", tried.left_out) } else { String::new() };
+    let mut out = vec![
+        String::new(),
+        format!(
+            "models: {} decisions asked again{left_out}; thresholds fitted for each on {:.0} % of the requests, figures of the others",
+            tried.decisions,
+            100.0 * (1.0 - tried.holdout)
+        ),
+    ];
+    let name = |m: &OfModel| if m.in_use { format!("{} (in use)", m.model) } else { m.model.clone() };
+    let width = tried.models.iter().map(|m| name(m).chars().count()).max().unwrap_or(8).max(8);
+    out.push(format!(
+        "{:width$}  {:>5}  {:>20}  {:>18}  {:>18}  {:>18}  {:>22}  {:>6}",
+        "%", "auto", "auto precision", "miss", "wrong", "top1", "gain of top1", "moved"
+    ));
+    for m in &tried.models {
+        let f = &m.held_out;
+        let gain = m.top1_gain.map_or("–".into(), |g| format!("{:+.1} [{:+.1}, {:+.1}]", g.0 * 100.0, g.1 * 100.0, g.2 * 100.0));
+        out.push(format!(
+            "{:width$}  {:>5}  {:>20}  {:>18}  {:>18}  {:>18}  {gain:>22}  {:>6}",
+            name(m),
+            percent(f.auto),
+            bounded(f.auto_precision),
+            bounded(f.miss),
+            bounded(f.wrong),
+            bounded(f.top1),
+            m.moved
+        ));
+    }
+    for m in &tried.models {
+        let setting = m.setting.as_deref().unwrap_or("no thresholds reach the aim; those it came with");
+        let doubts = m.doubts().map(|d| format!("; {d}")).unwrap_or_default();
+        out.push(format!("  {}: {setting}{doubts}", m.model));
+    }
+    out.push(match &tried.recommended {
+        Some(model) => format!("recommended: {model} ({})", tried.why),
+        None => format!("no recommendation: {}", tried.why),
+    });
+    out
 }
 
 /// Lines of text. Shares are in percent, with their 95 % bounds.
@@ -89,6 +133,7 @@ pub fn text(report: &Report) -> String {
                 out.push(format!("    {line}"));
             }
         }
+        None if report.advice.why.is_empty() => {}
         None => out.push(format!("no recommendation: {}", report.advice.why)),
     }
     for thin in &report.advice.thin {
@@ -103,6 +148,9 @@ pub fn text(report: &Report) -> String {
             let query: String = m.query.as_deref().unwrap_or(&m.decision_id).chars().take(60).collect();
             out.push(format!("  {query}: {} → {} ({}; {})", side(&m.from), side(&m.to), m.now, m.why));
         }
+    }
+    if let Some(tried) = &report.tried {
+        out.extend(models(tried));
     }
     let bare = report.coverage.iter().filter(|c| c.counts.labelled == 0).count();
     let few = report.coverage.iter().filter(|c| (1..5).contains(&c.counts.labelled)).count();
