@@ -55,7 +55,11 @@ async fn changes_for_days_leave_no_litter() {
     let essence = |d: &agent_reach::types::Decision| d.candidates.iter().map(|c| (c.agent.clone(), c.score.to_bits())).collect::<Vec<_>>();
     assert_eq!(essence(&before.0), essence(&after.0));
     assert!(after.1.0 < before.1.0 && after.1.1 < before.1.1, "{:?} parts before, {:?} after", before.1, after.1);
-    assert_eq!(w.ingest.measured_recall().await.unwrap().iter().map(|(_, r)| *r).fold(1.0, f64::min), 1.0, "an exact search misses nothing");
+    assert_eq!(
+        w.ingest.measured_recall().await.unwrap().iter().map(|(_, r)| *r).fold(1.0, f64::min),
+        1.0,
+        "an exact search misses nothing"
+    );
 }
 
 /// R9, R10 (what needs no registry beside ours): four in five heartbeats are cut at once. The table is kept, and decisions say that it is stale.
