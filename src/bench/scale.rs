@@ -40,6 +40,8 @@ pub const WEIGHT: f32 = 0.65;
 pub const NOISE: f32 = 0.45;
 /// Capabilities whose additions are timed.
 const ADDED: usize = 20;
+/// Capabilities that are put in at once, so that texts and vectors of a large fleet are not held twice.
+const CHUNK: usize = 65_536;
 /// Neighbours that recall is measured over.
 const NEAR: usize = 10;
 
@@ -201,6 +203,9 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
             let Some(made) = made(base, number, seed) else { continue };
             all.added.extend(engine.catalog.register(&registered(&made.manifest, number as u64), &schemas).added);
             vectors.extend(made.vectors);
+            if all.added.len() >= CHUNK {
+                engine.apply(&std::mem::take(&mut all), Some(&[std::mem::take(&mut vectors)]));
+            }
         }
         engine.apply(&all, Some(&[vectors]));
         engine.settle();

@@ -3,8 +3,8 @@
 //! Coarse centres part a sample of the rows into groups, and each group has centres of its own; a row goes to the nearest centre of its nearest
 //! groups. int8 throughout, samples spread evenly over the rows: the same rows give the same lists. A search reads lists from the nearest centre on
 //! until enough rows were seen, so a query between clusters gets as many as one inside.
-//! Memory: 76 bytes a row (number and a copy of its sketch, list after list). Cost: building about 4 µs a row, choosing the lists of a query
-//! 10 ns a list. Not here: visibility (lists cover whole classes only), what is near enough (`search`).
+//! Memory: 76 bytes a row (number and a copy of its sketch, list after list). Cost: choosing lists compares the query with every centre.
+//! Not here: visibility (lists cover whole classes only), what is near enough (`search`).
 
 use super::quant::{Probe, push_row};
 use super::sketch::{Asked, Sketches};

@@ -2,9 +2,9 @@
 //!
 //! What is common to all texts (`centre`) is taken away, the rest is turned by a fixed rotation that spreads it evenly over all dimensions, and
 //! the signs are kept, with two numbers that make the product with a query an unbiased estimate of the cosine (the idea of RaBitQ: Gao and Long,
-//! 2024). The query keeps four bits a dimension. The estimate is off by about 0.02 (one standard deviation, 512 bits).
+//! 2024). The query keeps four bits a dimension.
 //! Invariant: a row's sketch depends on its vector and the index's settings, on no other row. Memory: 72 bytes a row of up to 512 dimensions.
-//! Cost: about 1.5 µs to make one, 4 ns to compare one. Not here: which rows are looked at (`search`, `lists`).
+//! Cost: a search of 100,000 rows takes about 0.65 ms, the closer look included. Not here: which rows are looked at (`search`, `lists`).
 
 use crate::kernel::bits::{PLANES, scan_bits};
 use crate::kernel::dot::dot_f32;

@@ -193,9 +193,9 @@ impl<'a> Bound<'a> {
         weight * saturate(tf, self.norm.0 + self.norm.1 * length as f32, self.cfg.k1)
     }
 
-    /// Most that a word of this peak can add to any document.
-    pub(crate) fn ceiling(&self, weight: f32, peak: f32) -> f32 {
-        weight * saturate(peak, self.norm.0, self.cfg.k1)
+    /// Most that a word can add to any document, whose fields weigh `peak` at most and whose length is `shortest` at least.
+    pub(crate) fn ceiling(&self, weight: f32, (peak, shortest): (f32, u32)) -> f32 {
+        weight * saturate(peak, self.norm.0 + self.norm.1 * shortest as f32, self.cfg.k1)
     }
 
     /// Score of a document; words in the order of the query, so that equal documents score equal bits.

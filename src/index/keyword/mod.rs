@@ -17,6 +17,7 @@ mod tests;
 use super::stack::{Part, Renewed, Stack, StackConfig, StackWriter, Upkeep};
 use super::visible::Visible;
 use part::LexPart;
+use rayon::prelude::*;
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ pub struct LexDoc {
     pub fields: Vec<(Field, String)>,
 }
 
+/// Documents from which on they are analysed on all cores.
+const IN_BULK: usize = 1_024;
 /// Documents of a word that [`LexSnapshot::holders`] looks through.
 const MAX_HOLDERS: usize = 4_096;
 
@@ -120,7 +123,11 @@ impl LexIndex {
 
     /// Removes slots, then adds documents (a slot that is there already is replaced), and gives the new state. Copies the delta only.
     pub fn apply(&mut self, remove: &[u32], add: Vec<LexDoc>) -> Arc<LexSnapshot> {
-        self.apply_analyzed(remove, add.iter().map(Analyzed::new).collect())
+        // a start brings the whole fleet at once
+        self.apply_analyzed(
+            remove,
+            if add.len() < IN_BULK { add.iter().map(Analyzed::new).collect() } else { add.par_iter().map(Analyzed::new).collect() },
+        )
     }
 
     /// [`LexIndex::apply`] for documents whose texts were analysed elsewhere, say on another thread.

@@ -119,8 +119,8 @@ pub(crate) struct LexPart {
     /// Documents of a word, ascending, and the fields it stands in there.
     postings: Lists<u32>,
     fields: Vec<u8>,
-    /// Most that the fields of one document weigh for this word.
-    peaks: Vec<f32>,
+    /// Of each word: most that the fields of one document weigh for it, and the shortest of its documents.
+    peaks: Vec<(f32, u32)>,
     /// Words of a document, ascending, and the fields in which each stands.
     forward: Lists<u32>,
     forward_fields: Vec<u8>,
@@ -211,7 +211,8 @@ impl Part for LexPart {
             part.text_grams.push(analyzed.text_grams);
         }
         for list in by_word {
-            part.peaks.push(list.iter().map(|(_, mask)| weight(*mask)).fold(0.0, f32::max));
+            let shortest = list.iter().map(|(doc, _)| part.length(*doc as usize)).min().unwrap_or_default();
+            part.peaks.push((list.iter().map(|(_, mask)| weight(*mask)).fold(0.0, f32::max), shortest));
             part.fields.extend(list.iter().map(|(_, mask)| *mask));
             part.postings.push(list.into_iter().map(|(doc, _)| doc));
         }
@@ -286,8 +287,8 @@ impl LexPart {
         (self.postings.items.get(range.clone()).unwrap_or_default(), self.fields.get(range).unwrap_or_default())
     }
 
-    /// Most that the fields of one document weigh for a word.
-    pub(crate) fn peak(&self, id: u32) -> f32 {
+    /// Most that the fields of one document weigh for a word, and the length of the shortest document that holds it.
+    pub(crate) fn peak(&self, id: u32) -> (f32, u32) {
         self.peaks.get(id as usize).copied().unwrap_or_default()
     }
 

@@ -2,16 +2,21 @@
 //!
 //! Documents are taken in windows. In each, the words that can still decide are added up in a small table; the others, whose ceilings
 //! together can't lift a document into the hits, are looked up only for documents that come near (the idea of MaxScore). What is left is
-//! scored again in the order of the query, so that pruning leaves no trace in the bits.
+//! scored again in the order of the query, so that pruning leaves no trace in the bits. Where postings are very many, some documents of the rarest
+//! words are scored first, so that the bar is high from the first window on.
 
 use super::bound::{Bound, BoundTerm};
 use crate::index::stack::Part;
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::ops::Range;
 
 /// Documents of a window; its sums stay in the first-level cache.
 const WINDOW: usize = 4096;
+/// Postings of a query from which on documents of its rarest words are scored first.
+const SEED_FROM: u64 = 32_768;
+/// How many of them, for each hit that is wanted.
+const SEEDS: usize = 16;
 /// What rounding may do to sums in another order.
 const SLACK: f32 = 1.000_1;
 
@@ -75,7 +80,13 @@ impl Bound<'_> {
         let known = |t: &&BoundTerm| t.df > 0 && t.weight > 0.0 && !t.stop;
         let (any_word, any_rare) = (self.terms.iter().any(|t| known(&t)), self.terms.iter().filter(known).any(rare));
         let common = |term: &BoundTerm| if term.stop { any_word } else { any_rare && !rare(term) };
-        let mut top = Top { k, hits: BinaryHeap::with_capacity(k.min(1024) + 1), gate };
+        let mut top = Top { k, hits: BinaryHeap::with_capacity(k.min(1024) + 1), gate, seeds: HashSet::new() };
+        let searched = || self.terms.iter().filter(|t| t.weight > 0.0 && t.df > 0 && !common(t));
+        if searched().map(|t| t.df).sum::<u64>() >= SEED_FROM {
+            let mut rarest: Vec<&BoundTerm> = searched().collect();
+            rarest.sort_by_key(|t| t.df);
+            self.seed(&rarest, k.saturating_mul(SEEDS), &mut top);
+        }
         let mut table = vec![0f32; WINDOW];
         for (part, runs) in self.runs.iter().enumerate() {
             for run in runs {
@@ -95,6 +106,28 @@ impl Bound<'_> {
             }
         }
         top.hits.into_sorted_vec().into_iter().map(|ranked| ranked.0).collect()
+    }
+
+    /// Offers up to `n` documents of the given words, the first word's first.
+    fn seed(&self, terms: &[&BoundTerm], n: usize, top: &mut Top<'_>) {
+        for term in terms {
+            for (part, runs) in self.runs.iter().enumerate() {
+                let (Some(live), Some(Some(id))) = (self.stack.parts.get(part), term.ids.get(part)) else { continue };
+                let (docs, _) = live.part.postings(*id);
+                for run in runs {
+                    let first = docs.partition_point(|doc| (*doc as usize) < run.start);
+                    for doc in docs.iter().skip(first).take_while(|doc| (**doc as usize) < run.end) {
+                        if top.seeds.len() >= n {
+                            return;
+                        }
+                        let at = *doc as usize;
+                        if !live.dead.has(at) && top.seeds.insert((part, *doc)) {
+                            top.offer(LexHit { slot: live.part.layout().slot(at), bm25: self.score(part, at) });
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn run(&self, part: usize, run: Range<usize>, cursors: &mut [Cursor<'_>], table: &mut [f32], top: &mut Top<'_>) {
@@ -143,7 +176,7 @@ impl Bound<'_> {
                     bound += if fields == 0 { 0.0 } else { self.gain(cursor.weight, fields, length) } - cursor.ceiling;
                     bound * SLACK >= top.floor()
                 });
-                if enough {
+                if enough && !top.seeds.contains(&(part, doc as u32)) {
                     top.offer(LexHit { slot: live.part.layout().slot(doc), bm25: self.score(part, doc) });
                 }
             }
@@ -155,6 +188,8 @@ impl Bound<'_> {
 struct Top<'a> {
     k: usize,
     hits: BinaryHeap<Ranked>,
+    /// Part and document of what was offered before everything else.
+    seeds: HashSet<(usize, u32)>,
     gate: &'a mut dyn FnMut(u32) -> bool,
 }
 

@@ -159,6 +159,50 @@ proptest! {
     }
 }
 
+/// So many documents that documents of the rarest words are scored first: the outcome is still that of scoring everything.
+#[test]
+fn pruning_is_invisible_where_postings_are_many() {
+    let mut state = 7u64;
+    let mut roll = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % n
+    };
+    let docs: Vec<LexDoc> = (0..16_000)
+        .map(|slot| {
+            let mut words = |n: usize| {
+                let word = |_| format!("w{}x", (0..3).map(|_| roll(40)).min().unwrap_or_default());
+                (0..n).map(word).collect::<Vec<_>>().join(" ")
+            };
+            let (name, text) = (words(2), words(4 + slot as usize % 9));
+            doc(slot, slot % 3, &[(Field::Name, &name), (Field::Description, &text)])
+        })
+        .collect();
+    let mut index = LexIndex::new(LexConfig { stack: small(), ..LexConfig::default() });
+    index.apply(&[], docs.clone());
+    let gone: Vec<u32> = (0..16_000).step_by(7).collect();
+    index.apply(&gone, Vec::new());
+    let snapshot = index.snapshot();
+    let everything = 16_000;
+    for text in ["w0x w1x w2x w3x w4x w5x w6x w7x w8x w9x w20x", "w39x w38x w0x w1x w2x w3x w4x w5x w6x w7x w8x w9x", "w5x w6x"] {
+        for visible in [Visible::all(), Visible::of([0, 2])] {
+            let query = LexQuery::new(text);
+            let bound = snapshot.bind(&query, &visible);
+            // every visible document by its own score
+            let mut want: Vec<(u32, f32)> =
+                (0..everything).filter_map(|slot| Some((slot, bound.evidence(slot)?.bm25))).filter(|(_, score)| *score > 0.0).collect();
+            want.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            for k in [1, 10, 32] {
+                let got: Vec<(u32, f32)> = bound.search(k, &mut |_| true).into_iter().map(|h| (h.slot, h.bm25)).collect();
+                assert_eq!(got, want[..k], "{text}");
+                let gated: Vec<(u32, f32)> = bound.search(k, &mut |slot| slot % 5 == 0).into_iter().map(|h| (h.slot, h.bm25)).collect();
+                assert_eq!(gated, want.iter().copied().filter(|(slot, _)| slot % 5 == 0).take(k).collect::<Vec<_>>(), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn short_queries_find_long_identifiers_in_any_style() {
     let names = ["canvas_create_edge", "canvas-delete-node", "canvasMoveNode", "list_emails"];
