@@ -239,10 +239,10 @@ mod tests {
         let log: Vec<Entry> =
             (1..).zip(events).map(|(seq, (ms, event))| Entry { seq, at_ms: 1_000 + ms, state: State::Queued, event }).collect();
         let spans = of_message(&message, &log);
-        let told: Vec<(&str, u64, u64, bool)> = spans
+        let told: Vec<(&str, i64, i64, bool)> = spans
             .iter()
             .map(|s| {
-                let ms = |t: u64| t / 1_000_000 - 1_000;
+                let ms = |nanos: u64| (nanos / 1_000_000) as i64 - 1_000;
                 (s.name.as_str(), ms(s.start_time_unix_nano), ms(s.end_time_unix_nano), s.status.as_ref().is_some_and(|s| s.code == 2))
             })
             .collect();

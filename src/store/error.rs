@@ -83,6 +83,12 @@ impl From<rusqlite::Error> for StoreError {
         if let Sql::InvalidColumnType(..) | Sql::FromSqlConversionFailure(..) | Sql::IntegralValueOutOfRange(..) | Sql::Utf8Error(..) = &e {
             return Self::Row { row: "a row".into(), what: e.to_string() };
         }
+        // every statement of ours is run by a test: one that finds no table or column stands before a store whose description was changed
+        if let Sql::SqlInputError { msg, .. } | Sql::SqliteFailure(_, Some(msg)) = &e
+            && (msg.starts_with("no such table") || msg.starts_with("no such column"))
+        {
+            return Self::Damaged { path: "the store".into(), what: format!("its tables are not those that were made: {msg}") };
+        }
         match e.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Self::DiskFull,
             Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => Self::Io(e.to_string()),

@@ -18,6 +18,7 @@ fn by_hand(path: &str) -> Option<Vec<(&'static str, &'static str)>> {
         // a point is one only when it is written; its parts must fit each other
         "policy.point.suggest" => vec![("policy.point.suggest", "0.1")],
         "dispatch.callback_secrets" => vec![secret],
+        "telemetry.otlp" => vec![("telemetry.otlp", "http://127.0.0.1:4318")],
         "dispatch.alarm_webhook" => vec![("dispatch.alarm_webhook", "http://127.0.0.1:9001/alarm"), secret],
         "outbound.allow" => vec![("outbound.allow", "[\"100.64.0.0/10\"]")],
         "telemetry.log" => vec![("telemetry.log", "debug")],
