@@ -24,7 +24,7 @@ pub enum SweepArg {
 pub struct Replay {
     /// Decision log: a JSON lines file or a data folder; the folder of --data when left out.
     pub log: Option<PathBuf>,
-    /// What became of the requests: expected answers or outcomes, as JSON lines; may be repeated.
+    /// What became of the requests: expected answers or outcomes, as JSON lines; may be repeated. A data folder's own outcomes when left out.
     #[arg(long = "labels", value_name = "FILE")]
     pub labels: Vec<PathBuf>,
     /// What to try: threshold, weights, preset, model.
