@@ -20,6 +20,8 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 8192;
 /// Entries of one transaction.
 const BATCH: usize = 256;
+/// Time for company: entries that come so close are one transaction, and messages wait for fewer.
+const GATHER: Duration = Duration::from_millis(20);
 /// Pause between prunings.
 const PRUNE: Duration = Duration::from_secs(300);
 
@@ -64,6 +66,12 @@ impl DecisionLog {
                         true
                     }
                 };
+                if !stopping && !batch.is_empty() && batch.len() < BATCH {
+                    tokio::select! { () = tokio::time::sleep(GATHER) => {}, () = stop.cancelled() => {} }
+                    while let Some(entry) = if batch.len() < BATCH { entries.try_recv().ok() } else { None } {
+                        batch.push(entry);
+                    }
+                }
                 if !batch.is_empty() {
                     let n = batch.len();
                     let records: Vec<DecisionRecord<Body>> = batch.drain(..).map(record).collect();

@@ -7,13 +7,15 @@
 
 use super::Ingest;
 use crate::error::{Code, Error};
-use crate::store::{DecisionRecord, OutcomeQuery};
+use crate::store::{OutcomeQuery, Packed, StoreError};
 use crate::types::outcome::{CapKey, Outcome, OutcomeFilter, OutcomePage, Report, Verdict};
 use crate::types::principal::Grant;
 use crate::types::text::{self, fold_name};
 use crate::types::{AgentKey, Fault, Principal};
 use crate::view::View;
+use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Characters of a text that are kept.
 const TEXT_CHARS: usize = 8192;
@@ -51,12 +53,27 @@ pub(super) fn scope_of(who: &Principal) -> String {
     }
 }
 
+/// What the decision log is behind at most when it keeps up: who reports at once is not told that there was no such decision.
+const LOG_LAG: Duration = Duration::from_millis(100);
+
+/// What of a logged decision says who asked, and after what.
+#[derive(Deserialize)]
+struct Asked {
+    principal: Asker,
+    previous: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Asker {
+    tenant: Option<String>,
+}
+
 /// The end of a delivery as an outcome.
-fn ended(event: ReceiptEvent, logged: DecisionRecord, at_ms: i64) -> Outcome {
+fn ended(event: ReceiptEvent, logged: Packed, at_ms: i64) -> Result<Outcome, StoreError> {
     let subject = CapKey::new(event.agent, &event.capability);
-    let text = |key: &str| logged.body.pointer(key).and_then(serde_json::Value::as_str).map(str::to_string);
-    let (tenant, previous) = (text("/principal/tenant"), text("/previous").map(|p| fold_name(&p)));
-    Outcome {
+    let asked: Asked = logged.body()?;
+    let (tenant, previous) = (asked.principal.tenant, asked.previous.map(|p| fold_name(&p)));
+    Ok(Outcome {
         id: event.decision_id.clone(),
         at_ms,
         decision_id: Some(event.decision_id),
@@ -70,13 +87,18 @@ fn ended(event: ReceiptEvent, logged: DecisionRecord, at_ms: i64) -> Outcome {
         chosen: Some(subject),
         correct: None,
         previous,
-    }
+    })
 }
 
 impl Ingest {
     /// Takes reports; each is answered for itself with the id it is kept under.
     pub async fn report(&self, who: &Principal, reports: Vec<Report>) -> Vec<Result<String, Error>> {
         let view = self.views.load();
+        let names_unknown =
+            |r: &Report| r.decision_id.as_deref().is_some_and(|id| !id.is_empty() && matches!(self.store.packed_decision(id), Ok(None)));
+        if reports.iter().any(names_unknown) {
+            tokio::time::sleep(LOG_LAG).await;
+        }
         let checked: Vec<Result<Outcome, Error>> = reports.into_iter().map(|r| self.outcome(&view, who, r)).collect();
         let good: Vec<Outcome> = checked.iter().filter_map(|r| r.as_ref().ok()).cloned().collect();
         let stored = if good.is_empty() { Ok(()) } else { self.keep(good).await };
@@ -95,9 +117,11 @@ impl Ingest {
     pub async fn delivered(&self, events: Vec<ReceiptEvent>) -> Result<usize, Error> {
         let (store, at_ms) = (self.store.clone(), self.clock.now_ms());
         let read = move || -> Result<Vec<Outcome>, Error> {
-            let outcomes =
-                events.into_iter().map(|event| Ok(store.decision(&event.decision_id)?.map(|logged| ended(event, logged, at_ms))));
-            outcomes.filter_map(Result::transpose).collect()
+            let one = |event: ReceiptEvent| match store.packed_decision(&event.decision_id)? {
+                Some(logged) => ended(event, logged, at_ms).map(Some),
+                None => Ok(None),
+            };
+            events.into_iter().filter_map(|event| one(event).map_err(Error::from).transpose()).collect()
         };
         let outcomes = tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
         let kept = outcomes.len();

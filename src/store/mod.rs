@@ -178,7 +178,7 @@ fn connect(path: &Path, durability: Durability) -> Result<(Connection, InForce),
         Durability::Full => "FULL",
         Durability::Process => "NORMAL",
     };
-    connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -16000;"))?;
+    connection.execute_batch(&format!("PRAGMA synchronous = {level}; PRAGMA cache_size = -32000;"))?;
     // asked, not believed: what is in force stands in `/health` and is asserted by the kill test
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
     Ok((connection, InForce { words: format!("journal_mode={mode} synchronous={synchronous}"), full: durability == Durability::Full }))

@@ -7,6 +7,7 @@ use crate::ingest::{Ingest, ReceiptEvent};
 use crate::tasks::{Stage, Tasks};
 use crate::types::{AgentKey, Verdict};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Events that may wait.
@@ -14,6 +15,9 @@ const QUEUE: usize = 4096;
 
 /// Events of one write.
 const BATCH: usize = 256;
+
+/// Time for company: events that come so close are one write, and messages wait for fewer.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// The sink.
 pub struct Lessons {
@@ -32,8 +36,14 @@ impl Lessons {
                 if taken == 0 {
                     return;
                 }
+                if taken < BATCH {
+                    tokio::select! { () = tokio::time::sleep(GATHER) => {}, () = stop.cancelled() => {} }
+                }
+                while let Some(event) = if batch.len() < BATCH { events.try_recv().ok() } else { None } {
+                    batch.push(event);
+                }
                 if let Err(error) = ingest.delivered(batch).await {
-                    tracing::debug!(%error, taken, "deliveries taught nothing");
+                    tracing::debug!(%error, "deliveries taught nothing");
                 }
             }
         }));
