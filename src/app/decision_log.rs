@@ -8,7 +8,7 @@ use crate::route::resolver::DecisionSink;
 use crate::route::shortlist::Shortlist;
 use crate::store::{DecisionRecord, Retention, Store};
 use crate::tasks::{Stage, Tasks};
-use crate::telemetry::metrics::{Counter, count};
+use crate::telemetry::metrics::{Counter, count, count_by};
 use crate::types::decision::{Decision, DecisionKind};
 use crate::types::policy::Policy;
 use crate::types::query::Query;
@@ -18,8 +18,10 @@ use tokio::sync::mpsc;
 
 /// Entries that may wait.
 const QUEUE: usize = 8192;
-/// Entries of one transaction.
+/// Entries that are gathered.
 const BATCH: usize = 256;
+/// Entries of one transaction: messages wait for one of them at most.
+const WRITTEN: usize = 32;
 /// Time for company: entries that come so close are one transaction, and messages wait for fewer.
 const GATHER: Duration = Duration::from_millis(20);
 /// Pause between prunings.
@@ -72,14 +74,12 @@ impl DecisionLog {
                         batch.push(entry);
                     }
                 }
-                if !batch.is_empty() {
-                    let n = batch.len();
-                    let records: Vec<DecisionRecord<Body>> = batch.drain(..).map(record).collect();
+                while !batch.is_empty() {
+                    let n = batch.len().min(WRITTEN);
+                    let records: Vec<DecisionRecord<Body>> = batch.drain(..n).map(record).collect();
                     if let Err(error) = store.log_decisions(records).await {
                         tracing::warn!(%error, n, "decisions were not logged");
-                        for _ in 0..n {
-                            count(Counter::DecisionsNotLogged, &[]);
-                        }
+                        count_by(Counter::DecisionsNotLogged, &[], n as u64);
                     }
                 }
                 if stopping {

@@ -13,10 +13,13 @@ use tokio::sync::mpsc;
 /// Events that may wait.
 const QUEUE: usize = 4096;
 
-/// Events of one write.
+/// Events that are gathered.
 const BATCH: usize = 256;
 
-/// Time for company: events that come so close are one write, and messages wait for fewer.
+/// Events of one write: messages wait for one of them at most.
+const WRITTEN: usize = 16;
+
+/// Time for company, and for the decisions behind the events to reach their log.
 const GATHER: Duration = Duration::from_millis(200);
 
 /// The sink.
@@ -42,8 +45,11 @@ impl Lessons {
                 while let Some(event) = if batch.len() < BATCH { events.try_recv().ok() } else { None } {
                     batch.push(event);
                 }
-                if let Err(error) = ingest.delivered(batch).await {
-                    tracing::debug!(%error, "deliveries taught nothing");
+                while !batch.is_empty() {
+                    let some = batch.drain(..batch.len().min(WRITTEN)).collect();
+                    if let Err(error) = ingest.delivered(some).await {
+                        tracing::debug!(%error, "deliveries taught nothing");
+                    }
                 }
             }
         }));
