@@ -279,6 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn who_is_hardly_in_scope_is_hardly_right() {
+        let at = |reach: f32| {
+            let mut features = vec![0.0; NAMES.len()];
+            for (name, value) in [("lead", 12.0), ("share_1", 1.0), ("pool_dense", 5.0), ("absolute", 5.0), ("reach", reach)] {
+                features[NAMES.iter().position(|n| *n == name).unwrap()] = value;
+            }
+            of(features, false)
+        };
+        let (near, nearer, far) = (at(3.0), at(6.0), at(-2.0));
+        assert_eq!(near.right, nearer.right, "above even odds more says nothing more");
+        assert!(far.right < near.right - 0.05 && far.in_scope < near.in_scope, "{far:?} {near:?}");
+    }
+
+    #[test]
     fn the_shipped_calibration_is_sound() {
         let c = Calibration::parse(include_str!("weights/confidence.json")).unwrap();
         assert!(c.models.iter().any(|m| m == "bge-small-zh-v1.5"));
