@@ -289,7 +289,8 @@ mod tests {
         };
         let (near, nearer, far) = (at(3.0), at(6.0), at(-2.0));
         assert_eq!(near.right, nearer.right, "above even odds more says nothing more");
-        assert!(far.right < near.right - 0.05 && far.in_scope < near.in_scope, "{far:?} {near:?}");
+        assert!(far.right < near.right - 0.05, "{far:?} {near:?}");
+        assert_eq!(far.in_scope, near.in_scope, "whether anybody fits is not doubted twice");
     }
 
     #[test]
