@@ -249,3 +249,27 @@ async fn a_collector_gets_the_spans_of_a_message_with_its_labels() {
     assert!(spans[0].attributes.iter().any(|a| a.key == "biz.order_id"), "its labels");
     assert!(spans[1..].iter().all(|s| s.parent_span_id == spans[0].span_id));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_that_a_collector_refuses_are_counted_and_delay_nobody() {
+    let data = tempfile::tempdir().unwrap();
+    // it has no such path
+    let (nobody, _) = agent(vec![(200, json!({}))]).await;
+    let mut node = Server::new(data.path());
+    node.settings = vec![format!("telemetry.otlp={nobody}")];
+    node.start().await;
+    let (base, _) = agent(vec![(200, json!({"done": true}))]).await;
+    assert_eq!(post(&node, "/v1/agents", manifest("desk", &format!("{base}/invoke"))).await.0, 200);
+    let (_, reply) = post(&node, "/v1/messages", json!({"intent": "work_try"})).await;
+    assert_eq!(reply["state"], "done", "{reply}");
+    let mut lost = 0;
+    for _ in 0..100 {
+        let metrics = node.http.get(node.url("/metrics")).send().await.unwrap().text().await.unwrap();
+        lost = metrics.lines().find_map(|l| l.strip_prefix("reach_spans_lost_total ")?.parse().ok()).unwrap_or(0);
+        if lost > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(lost, 4, "the message, its route, its queue, its delivery");
+}

@@ -7,10 +7,10 @@ use crate::embed::cache::{Cache, State};
 use crate::embed::catalog::Catalog;
 use crate::embed::fetch::{Event, Fetcher, Progress};
 use crate::error::Error;
-use crate::store::Peek;
+use crate::store::{DecisionRecord, Peek};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -167,6 +167,18 @@ pub(super) fn time(text: Option<&String>, name: &str) -> Result<Option<i64>, Fai
     .transpose()
 }
 
+/// A line of an export of the decision log, as `reach replay` reads it.
+pub fn exported(record: &DecisionRecord) -> Value {
+    json!({
+        "decision_id": record.id,
+        "at": jiff::Timestamp::from_millisecond(record.at_ms).map(|t| t.to_string()).unwrap_or_default(),
+        "caller": record.caller,
+        "decision": record.kind,
+        "query": record.text,
+        "body": record.body,
+    })
+}
+
 /// `reach log export`
 pub async fn log(config: Config, command: &LogCommand, out: &Out) -> Result<Exit, Failure> {
     let LogCommand::Export(which) = command;
@@ -183,14 +195,7 @@ pub async fn log(config: Config, command: &LogCommand, out: &Out) -> Result<Exit
     let mut count = 0usize;
     for record in store.decisions(from, to).take(limit) {
         let record = record.map_err(Error::from)?;
-        let line = json!({
-            "decision_id": record.id,
-            "at": jiff::Timestamp::from_millisecond(record.at_ms).map(|t| t.to_string()).unwrap_or_default(),
-            "caller": record.caller,
-            "decision": record.kind,
-            "query": record.text,
-            "body": record.body,
-        });
+        let line = exported(&record);
         match &mut file {
             Some(file) => writeln!(file, "{line}").map_err(Failure::Io)?,
             None => out.line(&line.to_string())?,

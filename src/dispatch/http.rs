@@ -11,6 +11,7 @@ use crate::dispatch::echo;
 use crate::dispatch::engine::{Delivery, Receipt};
 use crate::dispatch::guard::{Answer, Call, CallError, Guard};
 use crate::dispatch::response::{self, Reading, Said};
+use crate::dispatch::spans::span_id;
 use crate::error::Code;
 use crate::types::envelope::{Envelope, MAX_PAYLOAD, Payload, Source};
 use crate::types::manifest::{Endpoint, Protocol};
@@ -146,7 +147,7 @@ pub fn headers(d: &Delivery) -> Vec<(String, String)> {
     vec![
         ("content-type".into(), "application/json".into()),
         ("idempotency-key".into(), header_text(&e.agent_key())),
-        ("traceparent".into(), format!("00-{}-{:016x}-01", e.trace_id, (e.reach_id.0 as u64) | 1)),
+        ("traceparent".into(), format!("00-{}-{:016x}-01", e.trace_id, span_id(e.reach_id))),
         ("x-reach-delivery".into(), d.delivery.to_string()),
     ]
 }

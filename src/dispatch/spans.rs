@@ -30,7 +30,8 @@ fn nanos(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000)
 }
 
-fn text(key: impl Into<String>, value: impl Into<String>) -> KeyValue {
+/// An attribute with a text.
+pub fn text(key: impl Into<String>, value: impl Into<String>) -> KeyValue {
     KeyValue { key: key.into(), value: Some(AnyValue { value: Some(Value::StringValue(value.into())) }), ..KeyValue::default() }
 }
 
@@ -212,6 +213,7 @@ mod tests {
     fn a_life_with_a_retry_becomes_spans_below_one() {
         let mut envelope = envelope(7);
         envelope.biz_tags.insert("order".into(), "42".into());
+        envelope.parent_id = Some(ReachId(8).to_string().into());
         let head = Head { state: State::Done, delivery: 2, agent: Some(agent("a")), ..begin(1_000, &envelope).head };
         let message = Message { envelope: Arc::new(envelope), head };
         let routed = || Event::Routed {
@@ -258,6 +260,7 @@ mod tests {
         );
         let (own, inner) = spans.split_first().unwrap();
         assert!(inner.iter().all(|s| s.parent_span_id == own.span_id && s.trace_id == own.trace_id));
+        assert_eq!(own.parent_span_id, span_id(ReachId(8)).to_be_bytes(), "below the message that led to it");
         assert_eq!(own.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["postponed", "handed_back"]);
         assert_eq!(inner[4].events[0].name, "accepted");
         assert!(own.attributes.iter().any(|a| a.key == "biz.order"), "labels come along");

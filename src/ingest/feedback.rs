@@ -94,12 +94,15 @@ impl Ingest {
     /// Takes reports; each is answered for itself with the id it is kept under.
     pub async fn report(&self, who: &Principal, reports: Vec<Report>) -> Vec<Result<String, Error>> {
         let view = self.views.load();
-        let names_unknown =
-            |r: &Report| r.decision_id.as_deref().is_some_and(|id| !id.is_empty() && matches!(self.store.packed_decision(id), Ok(None)));
-        if reports.iter().any(names_unknown) {
+        let mut checked: Vec<Result<Outcome, Error>> = reports.iter().map(|r| self.outcome(&view, who, r.clone())).collect();
+        let unknown =
+            |r: &Report, c: &Result<Outcome, Error>| r.decision_id.is_some() && c.as_ref().is_err_and(|e| e.code == Code::NotFound);
+        if reports.iter().zip(&checked).any(|(report, checked)| unknown(report, checked)) {
             tokio::time::sleep(LOG_LAG).await;
+            for (report, checked) in reports.into_iter().zip(&mut checked).filter(|(report, checked)| unknown(report, checked)) {
+                *checked = self.outcome(&view, who, report);
+            }
         }
-        let checked: Vec<Result<Outcome, Error>> = reports.into_iter().map(|r| self.outcome(&view, who, r)).collect();
         let good: Vec<Outcome> = checked.iter().filter_map(|r| r.as_ref().ok()).cloned().collect();
         let stored = if good.is_empty() { Ok(()) } else { self.keep(good).await };
         checked

@@ -1,6 +1,6 @@
 //! `reach bench log`: writes a made history as an export of the decision log with its labels, or into a data folder with its outcomes.
 
-use crate::app::commands::Bars;
+use crate::app::commands::{Bars, exported};
 use crate::app::evaluation::{set, store_folder};
 use crate::app::parts::{load_models, models_config};
 use crate::app::replay::bar;
@@ -53,10 +53,7 @@ pub async fn run(config: Config, args: &BenchLog) -> Result<Exit, Failure> {
     for _ in 0..args.decisions {
         let made = past.next().await?;
         if let Some(file) = &mut log {
-            let r = &made.record;
-            let at = jiff::Timestamp::from_millisecond(r.at_ms).map(|t| t.to_string()).unwrap_or_default();
-            let line = json!({"decision_id": r.id, "at": at, "caller": r.caller, "decision": r.kind, "query": r.text, "body": r.body});
-            writeln!(file, "{line}").map_err(Failure::Io)?;
+            writeln!(file, "{}", exported(&made.record)).map_err(Failure::Io)?;
         }
         if let Some(file) = &mut labels {
             writeln!(file, "{}", json!({"decision_id": made.record.id, "expected": made.query.expected})).map_err(Failure::Io)?;

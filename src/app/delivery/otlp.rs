@@ -7,13 +7,13 @@
 use crate::dispatch::engine::Outcome;
 use crate::dispatch::guard::{Call, Guard};
 use crate::dispatch::port::{MessageStore, OutcomeSink};
-use crate::dispatch::spans::of_message;
+use crate::dispatch::spans::{of_message, text};
 use crate::tasks::{Stage, Tasks};
 use crate::telemetry::metrics::{Counter, count, count_by};
 use crate::types::AgentKey;
 use crate::types::envelope::ReachId;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
@@ -81,11 +81,6 @@ async fn spans_of(store: &dyn MessageStore, ids: &[ReachId]) -> Vec<Span> {
 
 /// Whether the collector took them. What it calls our own fault is not repeated.
 async fn send(guard: &Guard, url: &str, spans: Vec<Span>, tries: u32) -> bool {
-    let text = |key: &str, value: &str| KeyValue {
-        key: key.into(),
-        value: Some(AnyValue { value: Some(Value::StringValue(value.into())) }),
-        ..KeyValue::default()
-    };
     let scope = InstrumentationScope { name: "agent-reach".into(), version: env!("CARGO_PKG_VERSION").into(), ..Default::default() };
     let resource = Resource {
         attributes: vec![text("service.name", "agent-reach"), text("service.version", env!("CARGO_PKG_VERSION"))],
