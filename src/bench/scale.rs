@@ -219,7 +219,8 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
     let recall_of = |view: &View, query: &Query| {
         let visible = view.visible(&query.principal);
         let mut gate = Gate::new(view, query);
-        recall::recall(view, query, &query.text, &query.vectors, &[], &visible, &mut gate).fleet
+        let ask = recall::Ask { text: &query.text, vectors: &query.vectors, per_arm: recall::PER_ARM };
+        recall::recall(view, query, ask, &[], &visible, &mut gate).fleet
     };
     let each = |work: &dyn Fn(&Query)| {
         queries.iter().take(20).for_each(work);

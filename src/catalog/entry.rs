@@ -87,7 +87,17 @@ impl CapEntry {
 
     /// Name of this capability of this agent that survives a restart: `namespace/agent_id#folded_name`, as in [`crate::types::CapKey`].
     pub fn key_text(&self) -> String {
-        format!("{}#{}", self.agent.key, self.folded())
+        let mut out = String::new();
+        self.write_key(&mut out);
+        out
+    }
+
+    /// Puts [`CapEntry::key_text`] in the place of what `out` held.
+    pub fn write_key(&self, out: &mut String) {
+        out.clear();
+        self.agent.key.parts().into_iter().for_each(|part| out.push_str(part));
+        out.push('#');
+        out.push_str(self.folded());
     }
 
     /// Folded name: entries with the same one are the same capability offered by several agents.

@@ -41,10 +41,14 @@ impl Row {
         }
     }
 
-    fn share(&self, key: &str, now_ms: i64) -> f32 {
+    /// What is left of the weights at a time.
+    fn left(&self, now_ms: i64) -> f32 {
+        decay((now_ms - self.at_ms).max(0))
+    }
+
+    fn share(&self, key: &str, left: f32) -> f32 {
         let Some(weight) = self.weights.get(key) else { return 0.0 };
-        let factor = decay((now_ms - self.at_ms).max(0));
-        (weight * factor / (self.total * factor + PRIOR)).clamp(0.0, 1.0)
+        (weight * left / (self.total * left + PRIOR)).clamp(0.0, 1.0)
     }
 }
 
@@ -66,6 +70,16 @@ const SHORT: (f32, f32) = (3.0, 6.0);
 pub fn habit(share: f32, words: usize) -> f32 {
     let open = ((SHORT.1 - words as f32) / (SHORT.1 - SHORT.0)).clamp(0.0, 1.0);
     if share <= 0.0 { 0.0 } else { (PER_E * (1.0 + share / HABIT).ln()).min(MOST) * open }
+}
+
+/// What is known of one request: of its caller, and of what followed its last one.
+pub struct Shares<'a>([Option<(&'a Row, f32)>; 2]);
+
+impl Shares<'_> {
+    /// Share of the caller's confirmed work that went to `capability`, or of what followed the last request, whichever is more. 0..=1.
+    pub fn of(&self, capability: &str) -> f32 {
+        self.0.iter().flatten().map(|(row, left)| row.share(capability, *left)).fold(0.0, f32::max)
+    }
 }
 
 /// Counts of all callers. Cloning shares rows: a snapshot costs one pointer a caller.
@@ -103,14 +117,11 @@ impl Cooccurrence {
         }
     }
 
-    /// Share of the caller's confirmed work that went to `capability`, 0..=1; exactly 0 for unknown callers.
-    pub fn of_caller(&self, tenant: Option<&str>, caller: &str, capability: &str, now_ms: i64) -> f32 {
-        self.callers.get(row_key(tenant, caller).as_str()).map_or(0.0, |row| row.share(capability, now_ms))
-    }
-
-    /// Share of what followed `previous` that was `capability`, 0..=1.
-    pub fn after(&self, tenant: Option<&str>, previous: &str, capability: &str, now_ms: i64) -> f32 {
-        self.nexts.get(row_key(tenant, previous).as_str()).map_or(0.0, |row| row.share(capability, now_ms))
+    /// What is known of one request's caller and of what followed its `previous` capability; nothing where neither is known.
+    pub fn shares(&self, tenant: Option<&str>, caller: &str, previous: Option<&str>, now_ms: i64) -> Option<Shares<'_>> {
+        let rows = [self.callers.get(row_key(tenant, caller).as_str()), previous.and_then(|p| self.nexts.get(row_key(tenant, p).as_str()))];
+        let rows = rows.map(|row| row.map(|row| (&**row, row.left(now_ms))));
+        rows.iter().any(Option::is_some).then_some(Shares(rows))
     }
 
     /// Whether anything is known of a caller.
@@ -167,6 +178,10 @@ mod tests {
 
     const DAY: i64 = 24 * 3600 * 1000;
 
+    fn of_caller(c: &Cooccurrence, tenant: Option<&str>, caller: &str, capability: &str, now_ms: i64) -> f32 {
+        c.shares(tenant, caller, None, now_ms).map_or(0.0, |s| s.of(capability))
+    }
+
     #[test]
     fn known_callers_have_shares_unknown_ones_none() {
         let mut c = Cooccurrence::default();
@@ -174,21 +189,21 @@ mod tests {
             c.record(Some("acme"), "warehouse", "return_goods", None, 1.0, i * 1000);
         }
         c.record(Some("acme"), "warehouse", "refund", None, 1.0, 20_000);
-        assert!(c.of_caller(Some("acme"), "warehouse", "return_goods", 30_000) > 0.7);
-        assert!(c.of_caller(Some("acme"), "warehouse", "refund", 30_000) < 0.1);
-        assert_eq!(c.of_caller(Some("acme"), "stranger", "refund", 30_000), 0.0);
-        assert_eq!(c.of_caller(Some("other"), "warehouse", "return_goods", 30_000), 0.0, "tenants are kept apart");
+        assert!(of_caller(&c, Some("acme"), "warehouse", "return_goods", 30_000) > 0.7);
+        assert!(of_caller(&c, Some("acme"), "warehouse", "refund", 30_000) < 0.1);
+        assert_eq!(of_caller(&c, Some("acme"), "stranger", "refund", 30_000), 0.0);
+        assert_eq!(of_caller(&c, Some("other"), "warehouse", "return_goods", 30_000), 0.0, "tenants are kept apart");
     }
 
     #[test]
     fn evidence_fades_and_can_be_taken_back() {
         let mut c = Cooccurrence::default();
         c.record(None, "a", "x", None, 8.0, DAY);
-        let fresh = c.of_caller(None, "a", "x", DAY);
-        let old = c.of_caller(None, "a", "x", 60 * DAY);
+        let fresh = of_caller(&c, None, "a", "x", DAY);
+        let old = of_caller(&c, None, "a", "x", 60 * DAY);
         assert!(old < fresh / 2.0 && old > 0.0, "{old} of {fresh}");
         c.record(None, "a", "x", None, -100.0, DAY);
-        assert_eq!(c.of_caller(None, "a", "x", DAY), 0.0);
+        assert_eq!(of_caller(&c, None, "a", "x", DAY), 0.0);
         assert!(c.forget(None, "a") && !c.knows(None, "a"));
     }
 
@@ -205,7 +220,7 @@ mod tests {
         c.record(None, "a", "x", Some("y"), 1.0, DAY);
         let snapshot = c.clone();
         c.record(None, "a", "x", Some("y"), 50.0, DAY);
-        assert!(snapshot.of_caller(None, "a", "x", DAY) < c.of_caller(None, "a", "x", DAY));
-        assert!(c.after(None, "y", "x", DAY) > 0.5);
+        assert!(of_caller(&snapshot, None, "a", "x", DAY) < of_caller(&c, None, "a", "x", DAY));
+        assert!(c.shares(None, "b", Some("y"), DAY).is_some_and(|s| s.of("x") > 0.5));
     }
 }

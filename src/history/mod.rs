@@ -3,5 +3,5 @@
 mod cooccurrence;
 pub mod learned;
 
-pub use cooccurrence::{Cooccurrence, HALF_LIFE_MS, MAX_CALLERS, MAX_PER_CALLER, habit};
+pub use cooccurrence::{Cooccurrence, HALF_LIFE_MS, MAX_CALLERS, MAX_PER_CALLER, Shares, habit};
 pub use learned::Learned;

@@ -10,9 +10,11 @@ pub mod dense;
 pub mod keyword;
 mod layout;
 pub mod names;
+mod slots;
 mod stack;
 pub mod text;
 mod visible;
 
+pub use slots::Slots;
 pub use stack::StackConfig;
 pub use visible::Visible;

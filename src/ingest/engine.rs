@@ -6,12 +6,14 @@
 use crate::catalog::{CapEntry, Catalog, Delta};
 use crate::embed::ModelInfo;
 use crate::embed::models::Models;
+use crate::index::Slots;
 use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, Role};
 use crate::index::keyword::{LexConfig, LexDoc, LexIndex};
 use crate::index::names::{NameDoc, NameIndex};
 use crate::ingest::texts::{self, Piece};
 use crate::ingest::upkeep::{Renewed, Upkeep};
 use crate::ingest::vectors::ByText;
+use crate::types::Lang;
 use crate::types::policy::Policy;
 use crate::view::{Arm, Background, Ceilings, View, Views};
 use std::collections::BTreeSet;
@@ -25,6 +27,7 @@ pub struct ArmWriter {
     background: Arc<Background>,
     hubs: imbl::HashMap<u32, f32>,
     ceilings: Ceilings,
+    lone: Slots,
 }
 
 impl ArmWriter {
@@ -32,7 +35,7 @@ impl ArmWriter {
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
         let index = DenseIndex::with_anchors(model.dim, config, background.anchors());
         let ceilings = Ceilings::new(background.requests.len());
-        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings }
+        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings, lone: Slots::default() }
     }
 
     /// As it stands, for a View.
@@ -43,12 +46,14 @@ impl ArmWriter {
             background: self.background.clone(),
             hubs: self.hubs.clone(),
             ceilings: self.ceilings.clone(),
+            lone: self.lone.clone(),
         }
     }
 
     /// Takes capabilities in and slots out.
     pub fn apply_caps(&mut self, removed: &[u32], added: &[Arc<CapEntry>], vectors: &ByText, catalog: &Catalog) {
         let docs = added.iter().filter_map(|cap| dense_doc(cap, &self.model, vectors)).collect();
+        self.lone.extend(added.iter().filter(|cap| speaks_alone(cap, self.model.lang)).map(|cap| cap.slot));
         self.apply(removed, docs, catalog);
     }
 
@@ -70,25 +75,24 @@ impl ArmWriter {
                 .collect();
             self.hubs.insert(doc.slot, self.background.hub(&texts));
         }
-        self.ceil(removed, &added, catalog);
+        let known: Vec<(u32, u32)> = added.iter().map(|doc| (doc.class, doc.slot)).collect();
         self.index.apply(removed, added);
+        self.ceil(removed, &known, catalog);
     }
 
-    /// Keeps the ceilings true: first without what goes, then with what comes.
-    fn ceil(&mut self, removed: &[u32], added: &[DenseDoc], catalog: &Catalog) {
+    /// Keeps the ceilings true after a change: without what went, and with what came (class and slot), as the index has it.
+    fn ceil(&mut self, removed: &[u32], added: &[(u32, u32)], catalog: &Catalog) {
         let pool = &self.background.strangers;
-        if !removed.is_empty() {
-            let dense = self.index.snapshot();
-            for slot in removed {
-                self.ceilings.remove(*slot, pool, |class| {
-                    let kept = catalog.capabilities().filter(move |c| class.is_none_or(|class| c.class == class)).map(|c| c.slot);
-                    kept.map(|slot| (slot, dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| v).collect()))
-                });
-            }
+        let dense = self.index.snapshot();
+        let texts = |slot: u32| dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| v).collect::<Vec<_>>();
+        for slot in removed {
+            self.ceilings.remove(*slot, pool, |class| {
+                let kept = catalog.capabilities().filter(move |c| class.is_none_or(|class| c.class == class)).map(|c| c.slot);
+                kept.map(|slot| (slot, texts(slot)))
+            });
         }
-        for doc in added {
-            let texts: Vec<&[f32]> = doc.vectors.iter().filter(|(role, _)| role.is_scanned()).map(|(_, v)| &**v).collect();
-            self.ceilings.add(doc.class, doc.slot, pool, &texts);
+        for (class, slot) in added {
+            self.ceilings.add(*class, *slot, pool, &texts(*slot));
         }
     }
 }
@@ -111,6 +115,16 @@ pub struct Engine {
 /// Texts of a capability for a model.
 pub fn pieces_of(cap: &CapEntry, model: &ModelInfo) -> Vec<Piece> {
     texts::pieces(&cap.agent.manifest, cap.capability(), &cap.schema_words(), model.lang)
+}
+
+/// Whether a capability has texts for a model of one language and none for models of the other.
+fn speaks_alone(cap: &CapEntry, lang: Lang) -> bool {
+    let texts = |lang| !texts::pieces(&cap.agent.manifest, cap.capability(), "", lang).is_empty();
+    match lang {
+        Lang::Zh => texts(Lang::Zh) && !texts(Lang::En),
+        Lang::En => texts(Lang::En) && !texts(Lang::Zh),
+        Lang::Mixed => false,
+    }
 }
 
 fn dense_doc(cap: &CapEntry, model: &ModelInfo, vectors: &ByText) -> Option<DenseDoc> {

@@ -50,7 +50,7 @@ pub(super) fn losses(view: &View, visible: &Visible, caps: &[Arc<CapEntry>]) -> 
         let older = |slot: u32| view.cap(slot).is_some_and(|o| before(o, cap));
         let mut alike: HashSet<Arc<str>> = HashSet::new();
         for arm in &view.arms {
-            let own: Vec<Vec<f32>> = arm.dense.vectors(cap.slot).filter(|(r, _)| r.is_scanned()).map(|(_, v)| v.to_vec()).collect();
+            let own: Vec<Vec<f32>> = arm.dense.vectors(cap.slot).filter(|(r, _)| r.is_scanned()).map(|(_, v)| v).collect();
             for vector in own {
                 let hits = arm.dense.search(&vector, visible, 4, &mut |slot| older(slot));
                 alike.extend(hits.hits.iter().filter(|h| h.1 >= SAME_TEXT).filter_map(|h| view.cap(h.0)).map(|c| c.folded().clone()));
@@ -111,7 +111,7 @@ fn hubs(view: &View, visible: &Visible, caps: &[Arc<CapEntry>]) -> HashMap<u32, 
     for arm in &view.arms {
         let (mut count, mut asked) = (HashMap::new(), 0.0f32);
         for cap in &sample {
-            let Some(vector) = arm.dense.vectors(cap.slot).filter(|(r, _)| *r == Role::Both).map(|(_, v)| v.to_vec()).next() else {
+            let Some(vector) = arm.dense.vectors(cap.slot).find(|(r, _)| *r == Role::Both).map(|(_, v)| v) else {
                 continue;
             };
             asked += 1.0;

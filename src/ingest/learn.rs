@@ -148,8 +148,7 @@ fn classes(view: &View, caps: &[Arc<CapEntry>]) -> (Vec<usize>, usize) {
 }
 
 fn alike(view: &View, a: u32, b: u32) -> bool {
-    let both =
-        |arm: &'_ crate::view::Arm, slot| arm.dense.vectors(slot).filter(|(role, _)| *role == Role::Both).map(|(_, v)| v.to_vec()).next();
+    let both = |arm: &'_ crate::view::Arm, slot| arm.dense.vectors(slot).find(|(role, _)| *role == Role::Both).map(|(_, v)| v);
     let cosines: Vec<f32> = view.arms.iter().filter_map(|arm| Some(dot_f32(&both(arm, a)?, &both(arm, b)?))).collect();
     cosines.is_empty() || cosines.iter().any(|c| *c >= SAME)
 }

@@ -25,8 +25,8 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
         let mut fact = Facts { capability: cap.index, ..Facts::default() };
         let name_of = |other: u32| view.cap(other).map(|c| format!("{} of {}", c.capability().intent, c.agent.key)).unwrap_or_default();
         for arm in &view.arms {
-            let mut vectors: Vec<(Role, Vec<f32>)> = arm.dense.vectors(*slot).map(|(r, v)| (r, v.to_vec())).collect();
-            vectors.retain(|(role, _)| matches!(role, Role::Both | Role::Example));
+            let vectors: Vec<(Role, Vec<f32>)> =
+                arm.dense.vectors(*slot).filter(|(role, _)| matches!(role, Role::Both | Role::Example)).collect();
             let mut examples = 0;
             for (role, vector) in &vectors {
                 // another agent's offer of the same capability is not a neighbour to be told apart from

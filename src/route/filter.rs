@@ -82,8 +82,8 @@ impl<'a> Gate<'a> {
         if self.rules.is_empty() {
             return Effect::default();
         }
-        let key = &cap.agent.key;
-        self.rules.effect(key.namespace.as_str(), &format!("{}/{}", key.namespace, key.agent_id), cap.folded())
+        let (namespace, id) = (cap.agent.key.namespace.as_str(), &*cap.agent.key.agent_id);
+        self.rules.effect(namespace, &[namespace, id].join("/"), cap.folded())
     }
 
     fn judge(&self, cap: &CapEntry) -> Option<DropReason> {

@@ -7,11 +7,10 @@ use crate::error::{Code, Error};
 use crate::history::habit;
 use crate::history::learned::{Part, PartReading, Said};
 use crate::index::Visible;
-use crate::kernel::dot::dot_f32;
 use crate::route::confidence::{self, Confidence};
 use crate::route::decide::{self, PickOptions};
 use crate::route::filter::Gate;
-use crate::route::recall::{self, Found, Recall};
+use crate::route::recall::{self, Ask, Found, Recall};
 use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
 use crate::route::{features, fusion, reading, state, undo};
 use crate::types::AgentKey;
@@ -26,6 +25,8 @@ use std::sync::Arc;
 
 /// Most dropped candidates in an answer.
 const SHOWN_DROPPED: usize = 5;
+/// Candidates that a clause takes from each arm: only its best matters, and what is nearly as good.
+const PER_CLAUSE: usize = 12;
 /// A clause counts as a request of its own when its best candidate is right with at least this probability.
 const CLAUSE_SURE: f32 = 0.35;
 /// Cosine from which on a text is taken for one of the capability's own.
@@ -47,7 +48,9 @@ struct Scored {
     fused: Vec<f32>,
     /// What learning changed of `fused`.
     learned: Vec<f32>,
-    /// What the caller's habits changed of it.
+    /// Share of the caller's work, or of what followed its last request, that went to each; empty where nothing is known.
+    shared: Vec<f32>,
+    /// What the caller's habits changed of `fused`.
     habits: Vec<f32>,
     /// Places in `recall.found`, best fused first.
     order: Vec<usize>,
@@ -61,19 +64,12 @@ fn capability_of(view: &View, slot: u32) -> u64 {
     view.cap(slot).map_or(0, |c| c.name_id())
 }
 
-fn score(
-    view: &View,
-    query: &Query,
-    text: &str,
-    vectors: &[QueryVector],
-    unwanted: Option<&QueryPart>,
-    visible: &Visible,
-    gate: &mut Gate<'_>,
-) -> Scored {
+fn score(view: &View, query: &Query, ask: Ask<'_>, unwanted: Option<&QueryPart>, visible: &Visible, gate: &mut Gate<'_>) -> Scored {
+    let Ask { text, vectors, .. } = ask;
     let part = view.learned.part(visible);
     let reading = part.and_then(|p| read(view, p, text, vectors));
     let best = reading.as_ref().map(|r| r.best(LEARNED)).unwrap_or_default();
-    let recall = recall::recall(view, query, text, vectors, &best, visible, gate);
+    let recall = recall::recall(view, query, ask, &best, visible, gate);
     let rows = features::rows(view, &recall);
     let mut fused = fusion::scores(&rows);
     if let Some(unwanted) = unwanted {
@@ -97,11 +93,10 @@ fn score(
     }
     let mut habits = vec![0.0f32; fused.len()];
     let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
-    if !view.history.is_empty() {
-        for ((found, score), own) in recall.found.iter().zip(&mut fused).zip(&mut habits) {
-            *own = view.cap(found.slot).map_or(0.0, |cap| habit(shared(view, query, cap), recall.words));
-            *score += *own;
-        }
+    let shared = shares(view, query, recall.found.iter().map(|f| f.slot));
+    for ((share, score), own) in shared.iter().zip(&mut fused).zip(&mut habits) {
+        *own = habit(*share, recall.words);
+        *score += *own;
     }
     let mut order: Vec<usize> = (0..fused.len()).collect();
     order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
@@ -109,7 +104,7 @@ fn score(
     let evidence = order.first().and_then(|i| said.evidence.get(*i)).copied().unwrap_or(0.0);
     let proven = order.first().and_then(|i| said.proven.get(*i)).copied().unwrap_or(0.0);
     let confidence = confidence::with_learned(plain, evidence, said.nobody);
-    Scored { recall, rows, fused, learned: said.changes, habits, order, confidence, proven }
+    Scored { recall, rows, fused, learned: said.changes, shared, habits, order, confidence, proven }
 }
 
 /// Takes [`FOREIGN`] from what only the model of another language finds and the text does not name.
@@ -158,23 +153,26 @@ fn unwanted_by(view: &View, recall: &Recall, slot: u32, unwanted: &QueryPart) ->
         let Some(vector) = unwanted.vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
         let wanted =
             recall.found.iter().find(|f| f.slot == slot).and_then(|f| f.dense.get(at).copied().flatten()).map_or(-1.0, |e| e.dense);
-        let away =
-            arm.dense.vectors(slot).filter(|(role, _)| role.is_scanned()).map(|(_, v)| dot_f32(&vector.vector, v)).fold(-1.0, f32::max);
+        let away = arm.dense.probe(&vector.vector).and_then(|probe| arm.dense.score(&probe, slot)).unwrap_or(-1.0);
         loss = loss.max(((away - wanted) / arm.background.spread).clamp(0.0, 4.0));
     }
     loss * 1.5
 }
 
-/// Share of the caller's work, or of what followed its last request, that went to a capability. Exactly 0 for who is not known.
-fn shared(view: &View, query: &Query, cap: &crate::catalog::CapEntry) -> f32 {
-    let tenant = query.principal.tenant.as_deref();
-    if query.previous.is_none() && !view.history.knows(tenant, &query.principal.caller) {
-        return 0.0;
-    }
-    let key = cap.key_text();
-    let of_caller = view.history.of_caller(tenant, &query.principal.caller, &key, query.at_ms);
-    let previous = query.previous.as_ref().map(|p| view.history.after(tenant, &fold_name(p), &key, query.at_ms));
-    of_caller.max(previous.unwrap_or(0.0))
+/// Shares of the caller's work, or of what followed its last request, that went to capabilities. Nothing for who is not known.
+fn shares(view: &View, query: &Query, slots: impl Iterator<Item = u32>) -> Vec<f32> {
+    let previous = query.previous.as_ref().map(|p| fold_name(p));
+    let known = view.history.shares(query.principal.tenant.as_deref(), &query.principal.caller, previous.as_deref(), query.at_ms);
+    let Some(known) = known else { return Vec::new() };
+    let mut key = String::new();
+    slots
+        .map(|slot| {
+            view.cap(slot).map_or(0.0, |cap| {
+                cap.write_key(&mut key);
+                known.of(&key)
+            })
+        })
+        .collect()
 }
 
 fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize, similarity: f32) -> Option<Item> {
@@ -182,7 +180,6 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
     let cap = view.cap(found.slot)?;
     let capability = cap.capability();
     let key = &cap.agent.key;
-    let shared = shared(view, query, cap);
     Some(Item {
         agent: key.clone(),
         agent_version: cap.agent.manifest.agent_version.clone(),
@@ -201,7 +198,7 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
         ttl_ms: query.deadline_ms.map_or(state::DEFAULT_TTL_MS, |d| d as f32),
         cost: capability.cost.unwrap_or(0.0) as f32,
         preferred: query.preferred.contains(key),
-        cooccurrence: shared,
+        cooccurrence: scored.shared.get(at).copied().unwrap_or(0.0),
         tenant: f32::from(u8::from(query.principal.tenant.as_deref().is_some_and(|t| t == key.namespace.as_str()))),
         quality: 0.5,
         forced: gate.forced(cap),
@@ -223,7 +220,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         Some(wanted) => (&wanted.text, &wanted.vectors),
         None => (&query.text, &query.vectors),
     };
-    let main = score(view, query, text, vectors, unwanted, &visible, &mut gate);
+    let main = score(view, query, Ask { text, vectors, per_arm: recall::PER_ARM }, unwanted, &visible, &mut gate);
     let mut list = Shortlist::default();
     let exact = main.recall.found.iter().any(|f| f.named == Some(Named::Exact));
     list.facts = QueryFacts {
@@ -272,7 +269,11 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
             .recall
             .arms
             .iter()
-            .filter_map(|u| Some((view.arms.get(u.arm)?, vectors.iter().find(|v| v.model == view.arms[u.arm].model.fingerprint)?)))
+            .filter_map(|u| {
+                let arm = view.arms.get(u.arm)?;
+                let vector = vectors.iter().find(|v| v.model == arm.model.fingerprint)?;
+                Some((arm, arm.dense.probe(&vector.vector)?))
+            })
             .collect();
         let (confidence, best) = (
             list.facts.confidence,
@@ -280,7 +281,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         );
         move |slot: u32| {
             arms.iter()
-                .filter_map(|(arm, v)| Some((arm.dense.score(&v.vector, slot)?, arm.background.spread)))
+                .filter_map(|(arm, probe)| Some((arm.dense.score(probe, slot)?, arm.background.spread)))
                 .map(|(cosine, spread)| {
                     if best > f32::MIN {
                         confidence.max(0.05) * ((cosine - best) / spread).exp().min(1.5)
@@ -337,7 +338,7 @@ fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible
     // who can do which of them: agents with the same name for something else don't come along
     let mut able: Vec<(AgentKey, Arc<str>)> = Vec::new();
     for clause in clauses {
-        let scored = score(view, query, &clause.text, &clause.vectors, None, visible, gate);
+        let scored = score(view, query, Ask { text: &clause.text, vectors: &clause.vectors, per_arm: PER_CLAUSE }, None, visible, gate);
         let folded = |at: usize| scored.recall.found.get(at).and_then(|f| view.cap(f.slot)).map(|c| c.folded());
         let Some(first) = scored.order.first().copied() else { continue };
         let best = scored.fused.get(first).copied().unwrap_or(f32::MIN);
@@ -390,6 +391,7 @@ fn force(view: &View, query: &Query, visible: &Visible, gate: &mut Gate<'_>, mai
             rows: Vec::new(),
             fused: Vec::new(),
             learned: Vec::new(),
+            shared: shares(view, query, std::iter::once(cap.slot)),
             habits: Vec::new(),
             order: Vec::new(),
             confidence: main.confidence.clone(),

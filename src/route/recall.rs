@@ -6,7 +6,7 @@
 //! Cost: one exact scan and one keyword search an arm. Not here: weighing the evidence (`features`, `fusion`).
 
 use crate::index::Visible;
-use crate::index::dense::Role;
+use crate::index::dense::{Probe, Role};
 use crate::index::keyword::{LexEvidence, LexQuery};
 use crate::kernel::dot::dot_f32;
 use crate::route::filter::Gate;
@@ -17,6 +17,8 @@ use crate::view::{Arm, Background, View};
 
 /// Candidates taken from each arm.
 pub const PER_ARM: usize = 30;
+/// Candidates taken from the arm of another language where the request's own has some: they stand behind those.
+const PER_CROSS: usize = 10;
 /// Capabilities below which a fleet is too small to set its own scale: nearly every request stands out from so few.
 pub const SMALL_FLEET: u64 = 12;
 /// Most candidates by name.
@@ -118,16 +120,15 @@ pub struct Recall {
 }
 
 /// Evidence of a slot under one model.
-fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Option<ArmEvidence> {
+fn arm_evidence(arm: &Arm, probe: &Probe, centre: &Centred, slot: u32) -> Option<ArmEvidence> {
     let mut out =
         ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
     let (mut centred, mut texts) = (0.0f32, 0.0f32);
     let (mut first, mut second) = (f32::MIN, f32::MIN);
     let mut any = false;
     let max = |old: Option<f32>, new: f32| Some(old.map_or(new, |o| o.max(new)));
-    for (role, stored, marks) in arm.dense.marked(slot) {
+    arm.dense.cosines(probe, slot, |role, cosine, marks| {
         any = true;
-        let cosine = dot_f32(vector, stored);
         if matches!(role, Role::Name | Role::Description | Role::Both) {
             centred += centre.cosine(cosine, marks);
             texts += 1.0;
@@ -151,7 +152,7 @@ fn arm_evidence(arm: &Arm, vector: &[f32], centre: &Centred, slot: u32) -> Optio
                 }
             }
         }
-    }
+    });
     if !any || out.dense == f32::MIN {
         return None;
     }
@@ -272,16 +273,28 @@ pub fn speaks(arm: &Arm, lang: Lang) -> bool {
     arm.model.lang == lang || arm.model.lang == Lang::Mixed || lang == Lang::Mixed
 }
 
-/// Recalls candidates for `text`, whose vectors are `vectors`; `learned` are those that outcomes speak for.
-pub fn recall(
-    view: &View,
-    query: &Query,
-    text: &str,
-    vectors: &[QueryVector],
-    learned: &[u32],
-    visible: &Visible,
-    gate: &mut Gate<'_>,
-) -> Recall {
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Its vectors.
+    pub vectors: &'a [QueryVector],
+    /// Candidates taken from each arm.
+    pub per_arm: usize,
+}
+
+/// Places of the arms: of the language that the text leans to, of others that it is in, of the rest.
+fn by_language(view: &View, text: &str, lang: Lang) -> Vec<usize> {
+    let leaning = Lang::leaning(text);
+    let mut places: Vec<usize> = (0..view.arms.len()).collect();
+    places.sort_by_key(|i| view.arms.get(*i).map(|arm| (!speaks(arm, lang), arm.model.lang != leaning)));
+    places
+}
+
+/// Recalls candidates for a text of the query; `learned` are those that outcomes speak for.
+pub fn recall(view: &View, query: &Query, ask: Ask<'_>, learned: &[u32], visible: &Visible, gate: &mut Gate<'_>) -> Recall {
+    let Ask { text, vectors, per_arm } = ask;
     let lang = Lang::of(text);
     let mut out = Recall { words: 0, ..Recall::default() };
     let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
@@ -294,28 +307,24 @@ pub fn recall(
             slots.push((slot, None));
         }
     };
-    let mut used: Vec<(&Arm, &QueryVector, Centred)> = Vec::new();
+    let mut used: Vec<(&Arm, Probe, Centred)> = Vec::new();
     if !exact {
-        let natives: Vec<&Arm> = view.arms.iter().filter(|a| speaks(a, lang)).collect();
-        for (i, arm) in view.arms.iter().enumerate() {
+        let mut native = false;
+        for i in by_language(view, text, lang) {
+            let Some(arm) = view.arms.get(i) else { continue };
             let Some(vector) = vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
-            if arm.dense.is_empty() || vector.vector.len() != arm.model.dim {
-                continue;
-            }
+            let Some(probe) = arm.dense.probe(&vector.vector).filter(|_| !arm.dense.is_empty()) else { continue };
             let cross = !speaks(arm, lang);
-            let hits = if cross {
-                // only what no native model has a text of
-                let mut only = |slot: u32| {
-                    natives.iter().all(|n| n.dense.score(&[], slot).is_none() && n.dense.vectors(slot).next().is_none())
-                        && gate.admits(slot)
-                };
-                arm.dense.search(&vector.vector, visible, PER_ARM, &mut only)
+            let hits = if cross && native {
+                // only what no native model has a text of, and of that the best
+                arm.dense.search_among(&vector.vector, visible, &arm.lone, per_arm.min(PER_CROSS), &mut |slot| gate.admits(slot))
             } else {
-                arm.dense.search(&vector.vector, visible, PER_ARM, &mut |slot| gate.admits(slot))
+                arm.dense.search(&vector.vector, visible, per_arm, &mut |slot| gate.admits(slot))
             };
             if hits.background.count == 0 {
                 continue;
             }
+            native |= !cross;
             out.fleet = out.fleet.max(hits.background.count);
             let pools = pools(arm, &vector.vector, visible, (hits.background.count, hits.background.mean));
             out.arms.push(ArmUsed {
@@ -328,7 +337,7 @@ pub fn recall(
                 fleet: (hits.background.mean, hits.background.std),
                 talk_ceiling: pools.talk_ceiling,
             });
-            used.push((arm, vector, Centred::new(&arm.background, &vector.vector)));
+            used.push((arm, probe, Centred::new(&arm.background, &vector.vector)));
             for (slot, _) in &hits.hits {
                 add(*slot, &mut slots);
             }
@@ -342,7 +351,7 @@ pub fn recall(
     let lex = LexQuery::new(text);
     let bound = view.words.bind(&lex, visible);
     if !exact {
-        for hit in bound.search(PER_ARM, &mut |slot| gate.admits(slot)) {
+        for hit in bound.search(per_arm, &mut |slot| gate.admits(slot)) {
             add(hit.slot, &mut slots);
         }
     }
@@ -360,7 +369,7 @@ pub fn recall(
     out.found = slots
         .into_iter()
         .map(|(slot, named)| {
-            let dense: Vec<Option<ArmEvidence>> = used.iter().map(|(arm, v, centre)| arm_evidence(arm, &v.vector, centre, slot)).collect();
+            let dense: Vec<Option<ArmEvidence>> = used.iter().map(|(arm, probe, centre)| arm_evidence(arm, probe, centre, slot)).collect();
             let native = out.arms.iter().zip(&dense).any(|(a, e)| !a.cross && e.is_some());
             let cross_language = !native && out.arms.iter().zip(&dense).any(|(a, e)| a.cross && e.is_some());
             Found { slot, named, words: bound.evidence(slot).unwrap_or_default(), dense, cross_language }

@@ -71,15 +71,18 @@ impl AgentKey {
     pub fn local(namespace: Namespace, agent_id: &str) -> Self {
         Self { domain: Arc::from("local"), namespace, agent_id: Arc::from(agent_id) }
     }
+
+    /// What `Display` shows, in parts: putting them together is several times as fast as formatting.
+    pub fn parts(&self) -> [&str; 5] {
+        let (domain, colon) = if &*self.domain == "local" { ("", "") } else { (&*self.domain, ":") };
+        [domain, colon, self.namespace.as_str(), "/", &self.agent_id]
+    }
 }
 
 impl fmt::Display for AgentKey {
     /// `namespace/agent_id`, with `domain:` before it when the domain is not `local`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if &*self.domain != "local" {
-            write!(f, "{}:", self.domain)?;
-        }
-        write!(f, "{}/{}", self.namespace, self.agent_id)
+        self.parts().into_iter().try_for_each(|part| f.write_str(part))
     }
 }
 

@@ -62,7 +62,7 @@ fn raise(tops: &mut Tops, slot: u32, cosines: &[f32]) {
 }
 
 /// Best cosine of each text of the pool to any of `texts`.
-fn nearest(pool: &[Arc<[f32]>], texts: &[&[f32]]) -> Vec<f32> {
+fn nearest(pool: &[Arc<[f32]>], texts: &[Vec<f32>]) -> Vec<f32> {
     pool.iter().map(|r| texts.iter().map(|t| dot_f32(r, t)).fold(-1.0, f32::max)).collect()
 }
 
@@ -74,7 +74,7 @@ impl Ceilings {
 
     /// Takes in a capability: its class, its slot, and the texts that a search looks at. `pool` = the pool's requests, then its talk, the same in
     /// every call.
-    pub fn add(&mut self, class: u32, slot: u32, pool: &[Arc<[f32]>], texts: &[&[f32]]) {
+    pub fn add(&mut self, class: u32, slot: u32, pool: &[Arc<[f32]>], texts: &[Vec<f32>]) {
         if texts.is_empty() || pool.is_empty() {
             return;
         }
@@ -87,12 +87,7 @@ impl Ceilings {
     }
 
     /// Forgets a capability. `rest` gives slot and texts of those that stay: of one class, or of all.
-    pub fn remove<'a, I: Iterator<Item = (u32, Vec<&'a [f32]>)>>(
-        &mut self,
-        slot: u32,
-        pool: &[Arc<[f32]>],
-        rest: impl Fn(Option<u32>) -> I,
-    ) {
+    pub fn remove<I: Iterator<Item = (u32, Vec<Vec<f32>>)>>(&mut self, slot: u32, pool: &[Arc<[f32]>], rest: impl Fn(Option<u32>) -> I) {
         self.remembered = Remembered::default();
         let led = |tops: &Tops| tops.iter().any(|t| t.is_some_and(|t| t.1 == slot));
         let again = |tops: &mut Tops, class: Option<u32>| {
@@ -181,7 +176,7 @@ mod tests {
         let fleet = [(0u32, 1u32, unit(0.1)), (0, 2, unit(0.9)), (5, 3, unit(0.0))];
         let mut ceilings = Ceilings::new(2);
         for (class, slot, text) in &fleet {
-            ceilings.add(*class, *slot, &requests, &[text]);
+            ceilings.add(*class, *slot, &requests, &[text.to_vec()]);
         }
         let mean = |c: &Ceilings, v: &Visible| c.reach(v).map(|r| r.requests);
         let both = |a: f32, b: f32| Some((a.cos() + b.cos()) / 2.0);
@@ -193,8 +188,8 @@ mod tests {
         assert_eq!(mean(&ceilings, &Visible::of([9])), None);
 
         let rest = |class: Option<u32>| {
-            let kept: Vec<(u32, Vec<&[f32]>)> =
-                fleet.iter().filter(|f| f.1 != 2 && class.is_none_or(|c| c == f.0)).map(|f| (f.1, vec![&*f.2])).collect();
+            let kept: Vec<(u32, Vec<Vec<f32>>)> =
+                fleet.iter().filter(|f| f.1 != 2 && class.is_none_or(|c| c == f.0)).map(|f| (f.1, vec![f.2.to_vec()])).collect();
             kept.into_iter()
         };
         ceilings.remove(2, &requests, rest);
@@ -211,15 +206,15 @@ mod tests {
         let pool = [unit(0.0), unit(1.0), unit(2.0)];
         let mut ceilings = Ceilings::new(2);
         assert_eq!(ceilings.reach(&Visible::all()), None);
-        ceilings.add(0, 1, &pool, &[&unit(1.0)]);
+        ceilings.add(0, 1, &pool, &[unit(1.0).to_vec()]);
         let reach = ceilings.reach(&Visible::all()).unwrap();
         assert!((reach.lines[0] - 1.0f32.cos()).abs() < 1e-6 && reach.talk == reach.lines[0], "{reach:?}");
-        ceilings.add(3, 2, &pool, &[&unit(2.0)]);
+        ceilings.add(3, 2, &pool, &[unit(2.0).to_vec()]);
         assert!(ceilings.reach(&Visible::all()).unwrap().lines[0] > 0.999, "not what was remembered");
         assert_eq!(ceilings.reach(&Visible::of([0])).unwrap().lines, reach.lines, "others' capabilities don't count");
         // without talk there is one scale
         let mut plain = Ceilings::new(3);
-        plain.add(0, 1, &pool, &[&unit(1.0)]);
+        plain.add(0, 1, &pool, &[unit(1.0).to_vec()]);
         let reach = plain.reach(&Visible::all()).unwrap();
         assert!(reach.lines.is_empty() && reach.talk == reach.requests);
     }

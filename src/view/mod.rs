@@ -16,10 +16,10 @@ use crate::catalog::{CapEntry, Catalog};
 use crate::embed::ModelInfo;
 use crate::embed::models::Models;
 use crate::history::{Cooccurrence, Learned};
-use crate::index::Visible;
 use crate::index::dense::DenseSnapshot;
 use crate::index::keyword::LexSnapshot;
 use crate::index::names::NameTable;
+use crate::index::{Slots, Visible};
 use crate::live::LiveSnapshot;
 use crate::types::Principal;
 use crate::types::policy::Policy;
@@ -39,6 +39,8 @@ pub struct Arm {
     pub hubs: imbl::HashMap<u32, f32>,
     /// How near the fleet comes to requests that were not made for it.
     pub ceilings: Ceilings,
+    /// Capabilities that have texts for this model's language and none for another's: only they are looked for when the request is in another one.
+    pub lone: Slots,
 }
 
 /// Everything a decision reads.

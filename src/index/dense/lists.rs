@@ -70,13 +70,13 @@ struct Centres {
 impl Centres {
     fn of(width: usize, common: &[f32], centres: impl Iterator<Item = Vec<f32>>) -> Self {
         let mut out = Self { width, rows: Vec::new(), sums: Vec::new(), scales: Vec::new(), shifts: Vec::new() };
+        let mut lower = Vec::new();
         for mut centre in centres {
             let norm = dot_f32(&centre, &centre).sqrt().max(1e-9);
             centre.iter_mut().for_each(|v| *v /= norm);
-            let from = out.rows.len();
-            let (scale, _) = push_row(&centre, width, &mut out.rows);
-            out.sums.push(out.rows.get(from..).unwrap_or_default().iter().map(|v| i32::from(*v)).sum());
-            out.scales.push(scale);
+            let row = push_row(&centre, width, &mut out.rows, &mut lower);
+            out.sums.push(row.sum);
+            out.scales.push(row.scale);
             out.shifts.push(dot_f32(&centre, common));
         }
         out

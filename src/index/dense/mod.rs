@@ -1,14 +1,15 @@
 //! Nearest capabilities by cosine, over the vectors of one model.
 //!
 //! In: L2-normalised vectors, one or more a slot, each with its role. Out: slots by the best cosine among the scanned roles, and where that
-//! stands among all visible slots. Where little is visible the result equals a plain f32 scan: int8 only chooses what is rescored, with a
-//! proven error bound. Where much is visible, one-bit sketches choose what int8 looks at (`sketch`), and of very much only the nearest lists are
+//! stands among all visible slots. Where little is visible the result equals a plain scan of about 15 bits a value: int8 only chooses what is
+//! rescored, with a proven error bound. Where much is visible, one-bit sketches choose what int8 looks at (`sketch`), and of very much only the nearest lists are
 //! read (`lists`); what that finds is measured against the scan.
 //! Cost: about 25 µs for 1,000 slots of 3 vectors of 512 dimensions.
 //! Not here: comparing two models (their cosines are not comparable), calibration.
 
 mod lists;
 mod near;
+mod packed;
 mod part;
 mod quant;
 mod recall;
@@ -17,14 +18,19 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
+use super::slots::Slots;
 use super::stack::{Renewed, Stack, StackConfig, StackWriter, Upkeep};
 use super::visible::Visible;
+use packed::Packed;
 use part::DensePart;
+use quant::LANES;
+use search::Scope;
 use sketch::Sketcher;
 use std::fmt;
 use std::sync::Arc;
 
 pub use near::NearConfig;
+pub use quant::Probe;
 pub use search::{Background, DenseHits};
 
 /// What a vector of a capability was made from.
@@ -103,7 +109,7 @@ impl DenseIndex {
         Self::with_anchors(dim, cfg, Vec::new())
     }
 
-    /// An empty index that also keeps the dot products of every vector with each of `anchors` (see [`DenseSnapshot::marked`]). The first of them
+    /// An empty index that also keeps the dot products of every vector with each of `anchors` (see [`DenseSnapshot::cosines`]). The first of them
     /// should be near the mean of all vectors: sketches are made of what sets a vector apart from it.
     pub fn with_anchors(dim: usize, cfg: DenseConfig, anchors: Vec<Arc<[f32]>>) -> Self {
         let sketcher = Arc::new(Sketcher::new(dim, anchors.first().map(|a| a.as_ref()).unwrap_or_default()));
@@ -113,7 +119,7 @@ impl DenseIndex {
 
     /// Removes slots, then adds documents (a slot that is there already is replaced), and gives the new state. Copies the delta only.
     pub fn apply(&mut self, remove: &[u32], add: Vec<DenseDoc>) -> Arc<DenseSnapshot> {
-        self.writer.apply(remove, add);
+        self.writer.apply(remove, add.into_iter().map(|doc| Packed::of(doc, &self.part)).collect());
         self.snapshot()
     }
 
@@ -188,12 +194,17 @@ impl DenseSnapshot {
     /// A slot counts with its best vector among the scanned roles. `gate` is asked only for slots that would be hits.
     /// A query of another dimension, or one that is not finite, finds nothing.
     pub fn search(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, &self.part, query, visible, k, gate, false)
+        search::run(&self.stack, &self.part, query, &Scope { visible, among: None, exact: false }, k, gate)
+    }
+
+    /// [`DenseSnapshot::search`] for slots of `among` only; how the query stands to others is still told of all that is visible.
+    pub fn search_among(&self, query: &[f32], visible: &Visible, among: &Slots, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
+        search::run(&self.stack, &self.part, query, &Scope { visible, among: Some(among), exact: false }, k, gate)
     }
 
     /// [`DenseSnapshot::search`] without sketches: exact whatever the size.
     pub fn search_exact(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, &self.part, query, visible, k, gate, true)
+        search::run(&self.stack, &self.part, query, &Scope { visible, among: None, exact: true }, k, gate)
     }
 
     /// Number of ranges of vectors that are parted into lists.
@@ -214,25 +225,37 @@ impl DenseSnapshot {
         recall::measure(self, sample, k)
     }
 
-    /// All vectors of a slot.
-    pub fn vectors(&self, slot: u32) -> impl Iterator<Item = (Role, &[f32])> {
-        let found = self.stack.find(slot).and_then(|(at, doc)| self.stack.parts.get(at).map(|live| live.part.vectors(doc)));
-        found.unwrap_or_default().iter().map(|(role, vector)| (*role, vector.as_ref()))
+    /// A query as the index compares it; nothing if it has another dimension or is not finite.
+    pub fn probe(&self, query: &[f32]) -> Option<Probe> {
+        let dim = self.part.dim;
+        (query.len() == dim && query.iter().all(|v| v.is_finite())).then(|| Probe::new(query, dim.div_ceil(LANES) * LANES))
     }
 
-    /// All vectors of a slot, each with its dot products with the anchors of the index, in their order.
-    pub fn marked(&self, slot: u32) -> impl Iterator<Item = (Role, &[f32], &[f32])> {
-        let found =
-            self.stack.find(slot).and_then(|(at, doc)| self.stack.parts.get(at).map(|live| (live.part.vectors(doc), live.part.marks(doc))));
-        let (vectors, marks) = found.unwrap_or_default();
-        let each = self.part.anchors.len();
-        (0..).zip(vectors).map(move |(i, (role, vector))| (*role, vector.as_ref(), marks.get(i * each..(i + 1) * each).unwrap_or_default()))
+    /// Whether a slot has any vector.
+    pub fn holds(&self, slot: u32) -> bool {
+        self.part_of(slot).is_some_and(|(part, doc)| part.has_vectors(doc))
+    }
+
+    /// All vectors of a slot, made again from what is kept of them: of scanned roles to about five digits, of others to about three.
+    pub fn vectors(&self, slot: u32) -> impl Iterator<Item = (Role, Vec<f32>)> {
+        self.part_of(slot).into_iter().flat_map(|(part, doc)| part.vectors(doc))
+    }
+
+    /// Cosine of each vector of a slot, and the vector's dot products with the anchors of the index, in their order.
+    pub fn cosines<'a>(&'a self, probe: &Probe, slot: u32, each: impl FnMut(Role, f32, &'a [f32])) {
+        if let Some((part, doc)) = self.part_of(slot) {
+            part.cosines(doc, probe, each);
+        }
     }
 
     /// Best cosine of a slot among the scanned roles.
-    pub fn score(&self, query: &[f32], slot: u32) -> Option<f32> {
+    pub fn score(&self, probe: &Probe, slot: u32) -> Option<f32> {
+        self.part_of(slot).and_then(|(part, doc)| part.exact(doc, probe))
+    }
+
+    fn part_of(&self, slot: u32) -> Option<(&DensePart, usize)> {
         let (at, doc) = self.stack.find(slot)?;
-        self.stack.parts.get(at)?.part.exact(doc, query)
+        Some((&*self.stack.parts.get(at)?.part, doc))
     }
 }
 

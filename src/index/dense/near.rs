@@ -8,7 +8,7 @@ use super::lists::{Lists, Rows};
 use super::part::DensePart;
 use super::sketch::{Asked, Sketches};
 use super::{PartConfig, quant::Probe};
-use crate::index::stack::{Dead, Part};
+use crate::index::stack::Part;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -59,6 +59,13 @@ pub(crate) enum Stretch<'a> {
     Lists(&'a Covered),
 }
 
+impl Stretch<'_> {
+    /// Whether looking through it looks at every row.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Sketches(_))
+    }
+}
+
 impl Near {
     /// Whether a part of so many rows gets one.
     pub(crate) fn wanted(rows: usize, cfg: &PartConfig) -> bool {
@@ -66,10 +73,10 @@ impl Near {
     }
 
     /// Makes sketches and lists. `docs`: of each row, its document; `classes`: rows of each class.
-    pub(crate) fn build<'a>(
+    pub(crate) fn build(
         rows: Rows<'_>,
         docs: Vec<u32>,
-        vectors: impl Iterator<Item = &'a [f32]>,
+        vectors: impl Iterator<Item = Vec<f32>>,
         classes: impl Iterator<Item = Range<usize>>,
         cfg: &PartConfig,
     ) -> Self {
@@ -128,17 +135,17 @@ impl Near {
         out
     }
 
-    /// Offers the living rows of a stretch to `top`. `breadth`: how many times as many as usual are wanted.
+    /// Offers those rows of a stretch to `top` whose documents count. `breadth`: how many times as many as usual are wanted.
     pub(crate) fn offer(
         &self,
         stretch: &Stretch<'_>,
         ask: (&Probe, &Asked),
         breadth: usize,
         cfg: &NearConfig,
-        (part, dead): (u32, &Dead<()>),
+        (part, counts): (u32, impl Fn(usize) -> bool),
         top: &mut Nearest,
     ) {
-        let alive = |row: u32| !dead.has(self.doc(row) as usize);
+        let alive = |row: u32| counts(self.doc(row) as usize);
         match stretch {
             Stretch::Sketches(rows) => self.sketches.compare(ask.1, rows.clone(), |first, scores| {
                 top.offer(scores, |place| (part, (first + place) as u32), alive);

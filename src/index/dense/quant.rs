@@ -1,8 +1,8 @@
 //! Vectors as int8, with a bound on what the rounding can change.
 //!
-//! A row is `scale · int8`, one scale a vector; `loss` is the norm of what rounding took away. A query is two planes, so its own loss is
-//! about 1/250 of a row's. With r̂ and q̂ the rounded vectors, |q·r − q̂·r̂| ≤ ‖q̂‖·loss(r) + loss(q)·‖r‖, by Cauchy and Schwarz; `FLOAT`
-//! covers the rounding of the f32 sums themselves.
+//! A vector is two planes: `scale · (upper + lower / 254)`, one scale a vector. A scan reads the upper plane alone; `loss` is the norm of what the
+//! lower one holds. With r the row, r̂ its upper plane and q̂ the query's two planes, |q̂·r − q̂·r̂| ≤ ‖q̂‖·loss(r), by Cauchy and Schwarz; what the
+//! query's own rounding could change, loss(q)·‖r‖, is added, and `FLOAT` covers the rounding of the f32 sums.
 
 /// Widest int8 value used; −128 is left out so that the scale is symmetric.
 const TOP: f32 = 127.0;
@@ -14,22 +14,50 @@ const FLOAT: f32 = 2e-5;
 /// Values of a row are a multiple of this many, filled with zeros.
 pub(crate) const LANES: usize = 64;
 
-/// Appends `vector` as int8, padded to `width`; its scale and its loss.
-pub(crate) fn push_row(vector: &[f32], width: usize, rows: &mut Vec<i8>) -> (f32, f32) {
-    let scale = peak(vector) / TOP;
-    let (inverse, end) = (if scale > 0.0 { 1.0 / scale } else { 0.0 }, rows.len() + width);
-    let mut lost = 0f64;
-    rows.extend(vector.iter().take(width).map(|v| {
-        let whole = nearest(v * inverse);
-        lost += f64::from(v - whole * scale).powi(2);
-        whole as i8
-    }));
-    rows.resize(end, 0);
-    (scale, lost.sqrt() as f32 * 1.000_01)
+/// What is known of a row beside its planes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Row {
+    /// Value of a step of the upper plane.
+    pub(crate) scale: f32,
+    /// Norm of what the lower plane holds: what is lost with the upper one alone.
+    pub(crate) loss: f32,
+    /// Sum of the upper plane.
+    pub(crate) sum: i32,
+    /// Sum of the lower plane.
+    pub(crate) lower_sum: i32,
 }
 
-/// A query ready to be scanned.
-pub(crate) struct Probe {
+/// Appends the upper plane of `vector`, padded to `width`, to `upper`; `lower` becomes its lower plane.
+pub(crate) fn push_row(vector: &[f32], width: usize, upper: &mut Vec<i8>, lower: &mut Vec<i8>) -> Row {
+    let scale = peak(vector) / TOP;
+    let (inverse, step) = (if scale > 0.0 { 1.0 / scale } else { 0.0 }, scale / FINER);
+    let fine = if step > 0.0 { 1.0 / step } else { 0.0 };
+    let (mut lost, mut sum, mut lower_sum) = (0f64, 0, 0);
+    let end = upper.len() + width;
+    lower.clear();
+    for v in vector.iter().take(width) {
+        let whole = nearest(v * inverse);
+        let rest = nearest((v - whole * scale) * fine).clamp(-TOP, TOP);
+        let part = f64::from(rest) * f64::from(step);
+        lost += part * part;
+        (sum, lower_sum) = (sum + whole as i32, lower_sum + rest as i32);
+        upper.push(whole as i8);
+        lower.push(rest as i8);
+    }
+    upper.resize(end, 0);
+    lower.resize(width, 0);
+    Row { scale, loss: lost.sqrt() as f32 * 1.000_01, sum, lower_sum }
+}
+
+/// The vector that two planes stand for; without a lower one, the upper alone.
+pub(crate) fn restored(upper: &[i8], lower: &[i8], scale: f32, dim: usize) -> Vec<f32> {
+    let step = scale / FINER;
+    let lower = lower.iter().copied().chain(std::iter::repeat(0));
+    upper.iter().zip(lower).take(dim).map(|(whole, rest)| f32::from(*whole) * scale + f32::from(rest) * step).collect()
+}
+
+/// A query as the index compares it.
+pub struct Probe {
     /// Upper plane, padded.
     pub(crate) hi: Vec<i8>,
     /// Lower plane, padded.
@@ -64,6 +92,14 @@ impl Probe {
     #[inline]
     pub(crate) fn score(&self, dots: (i32, i32), scale: f32) -> f32 {
         (dots.0 as f32 * FINER + dots.1 as f32) * (self.step * scale)
+    }
+
+    /// Dot product with both planes of a row, from the integer ones. All four are exact, and so is their sum.
+    #[inline]
+    pub(crate) fn fine(&self, upper: (i32, i32), lower: (i32, i32), scale: f32) -> f32 {
+        const WIDE: i64 = FINER as i64;
+        let sum = (i64::from(upper.0) * WIDE + i64::from(upper.1) + i64::from(lower.0)) * WIDE + i64::from(lower.1);
+        (sum as f64 * f64::from(self.step) * f64::from(scale / FINER)) as f32
     }
 
     /// What one step of the upper plane is worth.
@@ -109,21 +145,29 @@ mod tests {
             let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().map(|(x, y)| (x, y + tilt * x)).unzip();
             let (a, b) = (unit(a), unit(b));
             let width = a.len().div_ceil(LANES) * LANES;
-            let mut row = Vec::new();
-            let (scale, loss) = push_row(&b, width, &mut row);
+            let (mut upper, mut lower) = (Vec::new(), Vec::new());
+            let row = push_row(&b, width, &mut upper, &mut lower);
+            prop_assert_eq!((row.sum, row.lower_sum), (upper.iter().map(|v| i32::from(*v)).sum(), lower.iter().map(|v| i32::from(*v)).sum()));
             let probe = Probe::new(&a, width);
-            let got = probe.score((dot_i8(&probe.hi, &row), dot_i8(&probe.lo, &row)), scale);
+            let dots = |plane: &[i8]| (dot_i8(&probe.hi, plane), dot_i8(&probe.lo, plane));
+            let got = probe.score(dots(&upper), row.scale);
             let want: f64 = a.iter().zip(&b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
-            prop_assert!((f64::from(got) - want).abs() <= f64::from(probe.margin(loss, 1.0)), "{got} {want}");
+            prop_assert!((f64::from(got) - want).abs() <= f64::from(probe.margin(row.loss, 1.0)) + 4e-4, "{got} {want}");
+            let fine = probe.fine(dots(&upper), dots(&lower), row.scale);
+            prop_assert!((f64::from(got) - f64::from(fine)).abs() <= f64::from(probe.margin(row.loss, 1.0)), "{got} {fine}");
+            prop_assert!((f64::from(fine) - want).abs() < 4e-4, "{fine} {want}");
+            let back: f64 = a.iter().zip(restored(&upper, &lower, row.scale, b.len())).map(|(x, y)| f64::from(*x) * f64::from(y)).sum();
+            prop_assert!((back - want).abs() < 4e-4, "{back} {want}");
             prop_assert!(probe.loss < 3e-4, "the second plane makes the query's own loss small: {}", probe.loss);
         }
     }
 
     #[test]
     fn zero_vectors_are_no_trouble() {
-        let mut row = Vec::new();
-        assert_eq!(push_row(&[0.0; 8], LANES, &mut row), (0.0, 0.0));
-        assert_eq!(row.len(), LANES);
+        let (mut upper, mut lower) = (Vec::new(), Vec::new());
+        let row = push_row(&[0.0; 8], LANES, &mut upper, &mut lower);
+        assert_eq!((row.scale, row.loss, row.sum, row.lower_sum), (0.0, 0.0, 0, 0));
+        assert_eq!((upper.len(), lower.len()), (LANES, LANES));
         assert_eq!(Probe::new(&[0.0; 8], LANES).score((5, 5), 0.0), 0.0);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn measure(snapshot: &DenseSnapshot, sample: usize, k: usize) -> f64 
     for live in snapshot.stack.parts.iter().filter(|live| live.part.near().is_some()) {
         let docs = live.part.layout().len();
         for i in 0..sample.min(docs) {
-            let vector = |doc: usize| live.part.vectors(doc % docs).first().map(|(_, vector)| vector);
+            let vector = |doc: usize| live.part.vector(doc % docs, 0);
             let at = i * docs / sample.min(docs);
             // between two vectors, nearer to the first: not a stored one, but near where they are
             let (Some(a), Some(b)) = (vector(at), vector(at + docs / 2 + i)) else { continue };

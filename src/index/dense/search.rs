@@ -1,7 +1,7 @@
 //! Top-k over the parts of a stack.
 //!
 //! Exact: every visible document gets an approximate score and an upper bound from the int8 scan. Candidates are then taken by falling bound and
-//! rescored in f32 until no bound left can reach the k-th hit: the outcome is that of a plain f32 scan. Approximate, where much is visible: sketches
+//! rescored with both planes until no bound left can reach the k-th hit: the outcome is that of a scan of both planes. Approximate, where much is visible: sketches
 //! choose a few hundred rows, and these go the same way. A gate that lets few through makes the search look further, and at everything in the end.
 //! Statistics are added up as integers, so neither the order of documents nor their distribution over parts shows in them.
 
@@ -9,6 +9,7 @@ use super::PartConfig;
 use super::near::{Near, Nearest, Stretch};
 use super::part::{DensePart, Seen};
 use super::quant::{LANES, Probe};
+use crate::index::slots::Slots;
 use crate::index::stack::{Live, Part, Stack};
 use crate::index::visible::Visible;
 use std::cmp::Ordering;
@@ -158,15 +159,25 @@ pub(crate) fn is_approximate(stack: &Stack<DensePart>, cfg: &PartConfig, visible
     rows(&sight) >= cfg.near.min_rows && sight.iter().any(|of| of.live.part.near().is_some())
 }
 
+/// What a search looks at.
+pub(crate) struct Scope<'a> {
+    /// What the caller sees.
+    pub(crate) visible: &'a Visible,
+    /// Of it, what can be a hit; statistics are over all that is visible.
+    pub(crate) among: Option<&'a Slots>,
+    /// Whether nothing may be left to sketches.
+    pub(crate) exact: bool,
+}
+
 pub(crate) fn run(
     stack: &Stack<DensePart>,
     cfg: &PartConfig,
     query: &[f32],
-    visible: &Visible,
+    scope: &Scope<'_>,
     k: usize,
     gate: &mut dyn FnMut(u32) -> bool,
-    exact: bool,
 ) -> DenseHits {
+    let Scope { visible, among, exact } = *scope;
     if query.len() != cfg.dim || cfg.dim == 0 || query.iter().any(|v| !v.is_finite()) {
         return DenseHits::default();
     }
@@ -178,29 +189,32 @@ pub(crate) fn run(
     let mut tally = Tally::default();
     let mut candidates = Vec::new();
     for of in &scanned {
-        of.scan(&probe, &mut candidates, |seen| tally.add(seen.score));
+        of.scan(&probe, among, &mut candidates, |seen| tally.add(seen.score));
     }
     tally.estimate(&chosen, &probe);
     let background = tally.background();
     if chosen.is_empty() || k == 0 {
-        return DenseHits { hits: rescore(stack, &mut candidates, query, k, gate), background };
+        return DenseHits { hits: rescore(stack, &mut candidates, &probe, k, gate), background };
     }
-    let search = Search { stack, cfg, query, probe, stretches: stretches(&chosen) };
+    let search = Search { stack, cfg, query, among, probe, stretches: stretches(&chosen) };
     let hits = search.near(&candidates, k, all, gate).unwrap_or_else(|| {
         for of in &chosen {
-            of.scan(&search.probe, &mut candidates, |_| ());
+            of.scan(&search.probe, among, &mut candidates, |_| ());
         }
-        rescore(stack, &mut candidates, query, k, gate)
+        rescore(stack, &mut candidates, &search.probe, k, gate)
     });
     DenseHits { hits, background }
 }
 
 impl Sight<'_> {
-    fn scan(&self, probe: &Probe, candidates: &mut Vec<Candidate>, mut seen: impl FnMut(&Seen)) {
-        candidates.reserve(self.docs.len());
+    fn scan(&self, probe: &Probe, among: Option<&Slots>, candidates: &mut Vec<Candidate>, mut seen: impl FnMut(&Seen)) {
+        candidates.reserve(if among.is_some() { 0 } else { self.docs.len() });
+        let layout = self.live.part.layout();
         self.live.part.scan(self.docs.clone(), &self.live.dead, probe, |found| {
             seen(&found);
-            candidates.push(Candidate { seen: found, part: self.part });
+            if among.is_none_or(|slots| slots.contains(layout.slot(found.doc as usize))) {
+                candidates.push(Candidate { seen: found, part: self.part });
+            }
         });
     }
 }
@@ -224,6 +238,7 @@ struct Search<'a> {
     stack: &'a Stack<DensePart>,
     cfg: &'a PartConfig,
     query: &'a [f32],
+    among: Option<&'a Slots>,
     probe: Probe,
     stretches: Stretches<'a>,
 }
@@ -237,10 +252,15 @@ impl Search<'_> {
         while keep.saturating_mul(breadth) < all / SCAN_FROM {
             let mut top = Nearest::new(keep * breadth);
             for (part, live, near, stretch) in &self.stretches {
-                near.offer(stretch, (&self.probe, &asked), breadth, &self.cfg.near, (*part, &live.dead), &mut top);
+                let layout = live.part.layout();
+                let counts = |doc: usize| !live.dead.has(doc) && self.among.is_none_or(|slots| slots.contains(layout.slot(doc)));
+                near.offer(stretch, (&self.probe, &asked), breadth, &self.cfg.near, (*part, counts), &mut top);
             }
+            let chosen = top.finish();
+            // fewer than were wanted, and no list left unread: there are no more
+            let all_chosen = chosen.len() < keep.saturating_mul(breadth) && self.stretches.iter().all(|(.., of)| of.is_whole());
             let mut candidates = scanned.to_vec();
-            for rows in top.finish().chunk_by(|a, b| a.part == b.part) {
+            for rows in chosen.chunk_by(|a, b| a.part == b.part) {
                 let Some(part) = rows.first().map(|row| row.part) else { continue };
                 let Some(live) = self.stack.parts.get(part as usize) else { continue };
                 let Some(near) = live.part.near() else { continue };
@@ -248,7 +268,7 @@ impl Search<'_> {
                 live.part.look(near, &rows, &self.probe, |seen| candidates.push(Candidate { seen, part }));
             }
             let (mut tried, mut passed) = (0usize, 0usize);
-            let hits = rescore(self.stack, &mut candidates, self.query, k, &mut |slot| {
+            let hits = rescore(self.stack, &mut candidates, &self.probe, k, &mut |slot| {
                 let passes = gate(slot);
                 (tried, passed) = (tried + 1, passed + usize::from(passes));
                 passes
@@ -260,7 +280,7 @@ impl Search<'_> {
                 (true, false) => thinned.max(breadth.saturating_mul(4)),
                 (true, true) => usize::MAX,
             };
-            if wanted <= breadth {
+            if wanted <= breadth || all_chosen {
                 return Some(hits);
             }
             breadth = wanted.max(breadth.saturating_mul(2));
@@ -273,7 +293,7 @@ impl Search<'_> {
 fn rescore(
     stack: &Stack<DensePart>,
     candidates: &mut [Candidate],
-    query: &[f32],
+    probe: &Probe,
     k: usize,
     gate: &mut dyn FnMut(u32) -> bool,
 ) -> Vec<(u32, f32)> {
@@ -296,7 +316,7 @@ fn rescore(
                 return ordered(hits);
             }
             let Some(live) = stack.parts.get(candidate.part as usize) else { continue };
-            let Some(score) = live.part.exact_after(&candidate.seen, query) else { continue };
+            let Some(score) = live.part.exact_after(&candidate.seen, probe) else { continue };
             let hit = Hit { score, slot: live.part.layout().slot(candidate.seen.doc as usize) };
             if (hits.len() < k || hits.peek().is_some_and(|worst| hit < *worst)) && gate(hit.slot) {
                 hits.push(hit);

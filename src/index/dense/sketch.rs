@@ -122,15 +122,15 @@ pub(crate) struct Sketches {
 
 impl Sketches {
     /// Sketches of vectors.
-    pub(crate) fn of<'a>(sketcher: &Sketcher, n: usize, vectors: impl Iterator<Item = &'a [f32]>) -> Self {
+    pub(crate) fn of(sketcher: &Sketcher, n: usize, vectors: impl Iterator<Item = Vec<f32>>) -> Self {
         let words = sketcher.bits / 64;
         let mut out = Self { words, bits: Vec::with_capacity(n * words), terms: Vec::with_capacity(n) };
         let mut turned = Vec::with_capacity(sketcher.bits);
         for vector in vectors.filter(|v| v.len() == sketcher.dim) {
-            sketcher.turned(vector, &mut turned);
+            sketcher.turned(&vector, &mut turned);
             let (square, total) = turned.iter().fold((0.0, 0.0), |(square, total), v| (square + v * v, total + v.abs()));
             out.bits.extend(turned.chunks(64).map(|chunk| chunk.iter().rev().fold(0, |word, v| word << 1 | u64::from(*v > 0.0))));
-            out.terms.push((dot_f32(vector, &sketcher.centre), if total > 0.0 { square / total } else { 0.0 }));
+            out.terms.push((dot_f32(&vector, &sketcher.centre), if total > 0.0 { square / total } else { 0.0 }));
         }
         out
     }
@@ -187,7 +187,7 @@ mod tests {
                 sketcher.turned(&vectors[0], &mut turned);
                 let plain: f32 = vectors[0].iter().zip(&sketcher.centre).map(|(a, b)| (a - b).powi(2)).sum();
                 assert!((dot_f32(&turned, &turned) - plain).abs() < 1e-4, "{dim}");
-                let sketches = Sketches::of(&sketcher, 600, vectors.iter().map(|v| &**v));
+                let sketches = Sketches::of(&sketcher, 600, vectors.iter().map(|v| v.to_vec()));
                 let (mut error, mut n) = (0f64, 0);
                 for query in vectors.iter().step_by(60) {
                     sketches.compare(&sketcher.ask(query), 0..600, |first, scores| {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn zeros_are_no_trouble() {
         let sketcher = Sketcher::new(4, &[]);
-        let sketches = Sketches::of(&sketcher, 1, [[0.0; 4].as_slice()].into_iter());
+        let sketches = Sketches::of(&sketcher, 1, std::iter::once(vec![0.0; 4]));
         sketches.compare(&sketcher.ask(&[0.0; 4]), 0..1, |_, scores| assert_eq!(scores, [0.0]));
         sketches.chosen(&[0, 9]).compare(&sketcher.ask(&[1.0, 0.0, 0.0, 0.0]), 0..1, |_, scores| assert_eq!(scores, [0.0]));
     }

@@ -1,6 +1,7 @@
 //! The dense index against a plain scan, and what hidden rows may not do.
 
 use super::*;
+use crate::kernel::dot::dot_f32;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -45,9 +46,7 @@ impl Cloud {
 }
 
 fn plain(docs: &HashMap<u32, DenseDoc>, q: &[f32], visible: &Visible, k: usize, gate: impl Fn(u32) -> bool) -> Vec<(u32, f32)> {
-    let best = |doc: &DenseDoc| {
-        doc.vectors.iter().filter(|(r, _)| r.is_scanned()).map(|(_, v)| crate::kernel::dot::dot_f32(q, v)).fold(f32::MIN, f32::max)
-    };
+    let best = |doc: &DenseDoc| doc.vectors.iter().filter(|(r, _)| r.is_scanned()).map(|(_, v)| dot_f32(q, v)).fold(f32::MIN, f32::max);
     let mut all: Vec<(u32, f32)> =
         docs.values().filter(|d| visible.contains(d.class) && gate(d.slot)).map(|d| (d.slot, best(d).clamp(-1.0, 1.0))).collect();
     all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -83,13 +82,40 @@ proptest! {
         for visible in [Visible::all(), Visible::of([1]), Visible::of([0, 2, 3])] {
             let q = cloud.vector();
             let got = snapshot.search(&q, &visible, 7, &mut |slot| slot % 3 != 0);
-            prop_assert_eq!(&got.hits, &plain(&docs, &q, &visible, 7, |slot| slot % 3 != 0));
+            let want = plain(&docs, &q, &visible, 7, |slot| slot % 3 != 0);
+            prop_assert_eq!(got.hits.len(), want.len());
+            let all = plain(&docs, &q, &visible, usize::MAX, |slot| slot % 3 != 0);
+            for ((slot, cosine), (_, due)) in got.hits.iter().zip(&want) {
+                // in f32 or in two planes: the same to the fifth digit, so only near ties may change places
+                let own = all.iter().find(|(s, _)| s == slot).map(|(_, c)| *c).unwrap_or(f32::NAN);
+                prop_assert!((cosine - own).abs() < TOLD && (cosine - due).abs() < TOLD, "{slot}: {cosine}, {own} in f32, {due} due here");
+                prop_assert_eq!(score(&snapshot, &q, *slot), Some(*cosine));
+            }
             prop_assert_eq!(got.background.count as usize, docs.values().filter(|d| visible.contains(d.class)).count());
         }
         for (slot, doc) in &docs {
-            prop_assert_eq!(snapshot.vectors(*slot).count(), doc.vectors.len());
+            let mut given = doc.vectors.clone();
+            given.sort_by_key(|(role, _)| !role.is_scanned());
+            let q = cloud.vector();
+            let probe = snapshot.probe(&q).unwrap();
+            let mut cosines = Vec::new();
+            snapshot.cosines(&probe, *slot, |role, cosine, _| cosines.push((role, cosine)));
+            prop_assert_eq!(cosines.len(), given.len());
+            for (((role, kept), (told, cosine)), (was, vector)) in snapshot.vectors(*slot).zip(cosines).zip(given) {
+                prop_assert_eq!((role, told), (was, was));
+                let most = if role.is_scanned() { TOLD } else { 200.0 * TOLD };
+                prop_assert!(kept.iter().zip(vector.iter()).all(|(a, b)| (a - b).abs() < most));
+                prop_assert!((cosine - dot_f32(&q, &vector)).abs() < most, "{cosine}");
+            }
         }
     }
+}
+
+/// Most that a cosine of two planes is off.
+const TOLD: f32 = 5e-5;
+
+fn score(snapshot: &DenseSnapshot, query: &[f32], slot: u32) -> Option<f32> {
+    snapshot.score(&snapshot.probe(query)?, slot)
 }
 
 #[test]
@@ -124,7 +150,7 @@ fn ten_thousand_nearer_strangers_do_not_starve_mine() {
     index.apply(&[], (0..10_000).map(near).collect());
     let mine = DenseDoc { slot: 20_000, class: 2, vectors: vec![(Role::Both, q.iter().map(|v| -v).collect())] };
     let snapshot = index.apply(&[], vec![mine]);
-    assert_eq!(snapshot.search(&q, &Visible::of([2]), 5, &mut |_| true).hits, [(20_000, snapshot.score(&q, 20_000).unwrap())]);
+    assert_eq!(snapshot.search(&q, &Visible::of([2]), 5, &mut |_| true).hits, [(20_000, score(&snapshot, &q, 20_000).unwrap())]);
     let gated = snapshot.search(&q, &Visible::all(), 5, &mut |slot| slot == 20_000);
     assert_eq!(gated.hits.len(), 1, "a gate is part of the search, not of what comes after");
     assert_eq!(gated.background.count, 10_001);
@@ -158,7 +184,7 @@ fn upkeep_from_an_old_state_keeps_what_happened_since() {
     let late = index.plan().expect("still the same work");
     let snapshot = index.install(work.run()).expect("nothing it was made from is gone");
     assert_eq!(snapshot.len(), 31);
-    assert!(snapshot.score(&cloud.vector(), 3).is_none() && snapshot.score(&cloud.vector(), 100).is_some());
+    assert!(!snapshot.holds(3) && snapshot.holds(100));
     assert!(index.install(late.run()).is_none(), "its parts are gone: void");
     assert_eq!(index.snapshot().len(), 31);
 }
@@ -169,7 +195,8 @@ fn wrong_vectors_are_left_out() {
     let doc = |slot, v: &[f32]| DenseDoc { slot, class: 0, vectors: vec![(Role::Both, v.into())] };
     let snapshot = index.apply(&[], vec![doc(1, &[1.0, 0.0, 0.0, 0.0]), doc(2, &[1.0]), doc(3, &[f32::NAN; 4]), doc(4, &[0.0; 4])]);
     let hits = snapshot.search(&[1.0, 0.0, 0.0, 0.0], &Visible::all(), 9, &mut |_| true);
-    assert_eq!(hits.hits, [(1, 1.0), (4, 0.0)]);
+    assert_eq!(hits.hits.iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [1, 4]);
+    assert!(hits.hits.iter().zip([1.0, 0.0]).all(|((_, cosine), due)| (cosine - due).abs() < 1e-6), "{hits:?}");
     assert_eq!(hits.background.count, 2);
     assert!(snapshot.search(&[1.0], &Visible::all(), 9, &mut |_| true).hits.is_empty());
     assert!(snapshot.search(&[f32::NAN; 4], &Visible::all(), 9, &mut |_| true).hits.is_empty());
@@ -214,7 +241,7 @@ fn exact_below_the_threshold_and_measured_above() {
                 assert_eq!(near_hits.background.count, u64::from(n));
                 assert!((near_hits.background.mean - want.background.mean).abs() < 0.05);
                 // what is found has its true score
-                assert!(near_hits.hits.iter().all(|(slot, score)| near.score(&q, *slot) == Some(*score)));
+                assert!(near_hits.hits.iter().all(|(slot, cosine)| score(&near, &q, *slot) == Some(*cosine)));
             }
         }
     }
@@ -306,4 +333,34 @@ fn many_vectors_of_one_document_do_not_push_others_out() {
     let snapshot = index.settle();
     assert!(snapshot.is_approximate());
     assert_eq!(snapshot.search(&q, &Visible::All, 10, &mut |_| true).hits.len(), 10);
+}
+
+#[test]
+fn among_a_set_is_what_a_gate_that_lets_only_it_through_finds() {
+    let mut cloud = Cloud::new(21, 64, 20);
+    let (mut plain, mut near) = (DenseIndex::new(64, DenseConfig::default()), approximate(64));
+    let docs: Vec<DenseDoc> = (0..900).map(|slot| single(&mut cloud, slot, slot % 3)).collect();
+    plain.apply(&[], docs.clone());
+    near.apply(&[], docs);
+    let (plain, near) = (plain.settle(), near.settle());
+    assert!(near.is_approximate() && near.lists() == 0);
+    for step in [2, 50, 2_000] {
+        let mut some = Slots::default();
+        some.extend((0..900).filter(|slot| slot % step == 1));
+        for _ in 0..10 {
+            let q = cloud.vector();
+            for visible in [Visible::All, Visible::of([0, 2])] {
+                let want = plain.search(&q, &visible, 10, &mut |slot| some.contains(slot));
+                assert_eq!(plain.search_among(&q, &visible, &some, 10, &mut |_| true), want, "statistics are of all");
+                let mut asked = 0;
+                let got = near.search_among(&q, &visible, &some, 10, &mut |_| {
+                    asked += 1;
+                    true
+                });
+                let share = got.hits.iter().filter(|hit| want.hits.contains(hit)).count();
+                assert!(got.hits.len() == want.hits.len() && share * 10 >= want.hits.len() * 8, "{share} of {}", want.hits.len());
+                assert!(asked < 400 && got.background.count == want.background.count, "{asked}");
+            }
+        }
+    }
 }
