@@ -132,7 +132,7 @@ impl IndexConfig {
             list_rows: r.int("list_rows", 131_072, 256..=100_000_000),
             keep: r.int("keep", 1_024, 8..=100_000),
             probe: r.number("probe", 0.15, 0.001..=1.0),
-            probe_rows: r.int("probe_rows", 65_536, 1..=100_000_000),
+            probe_rows: r.int("probe_rows", 32_768, 1..=100_000_000),
             delta_max: r.int("delta_max", 256, 1..=100_000),
             fan: r.int("fan", 6, 2..=64),
             purge_share: r.number("purge_share", 0.1, 0.01..=1.0),

@@ -1,6 +1,7 @@
 //! Where the documents of one part stand: ordered by class, then slot, so that what a principal sees is a few ranges.
 //!
-//! Invariant: no two documents of a part have the same slot. Cost: finding a slot or a class is a binary search.
+//! Invariant: no two documents of a part have the same slot. Cost: finding a slot is one look where slots lie close together (they are given
+//! out in a row), else a binary search; finding a class is a binary search.
 
 use super::visible::Visible;
 use std::ops::Range;
@@ -12,8 +13,61 @@ pub(crate) struct Layout {
     slots: Vec<u32>,
     /// Class and its first document, ascending.
     classes: Vec<(u32, u32)>,
+    by_slot: BySlot,
+}
+
+/// Documents by slot.
+#[derive(Debug)]
+enum BySlot {
+    /// The document of each slot from the first on, [`NONE`] for those of other parts.
+    Row(u32, Vec<u32>),
     /// Slot and document, ascending by slot.
-    by_slot: Vec<(u32, u32)>,
+    Pairs(Vec<(u32, u32)>),
+}
+
+/// No document.
+const NONE: u32 = u32::MAX;
+/// Slots that are given a place in a row, for each document.
+const SPREAD: usize = 4;
+
+impl Default for BySlot {
+    fn default() -> Self {
+        Self::Pairs(Vec::new())
+    }
+}
+
+impl BySlot {
+    fn new(slots: &[u32]) -> Self {
+        let (first, last) = slots.iter().fold((u32::MAX, 0), |(first, last), slot| (first.min(*slot), last.max(*slot)));
+        let span = (last.saturating_sub(first) as usize).saturating_add(1);
+        if slots.is_empty() || span > slots.len().saturating_mul(SPREAD) {
+            let mut pairs: Vec<(u32, u32)> = slots.iter().copied().zip(0..).collect();
+            pairs.sort_unstable();
+            return Self::Pairs(pairs);
+        }
+        let mut docs = vec![NONE; span];
+        for (doc, slot) in (0u32..).zip(slots) {
+            if let Some(place) = docs.get_mut((slot - first) as usize) {
+                *place = doc;
+            }
+        }
+        Self::Row(first, docs)
+    }
+
+    fn find(&self, slot: u32) -> Option<usize> {
+        match self {
+            Self::Row(first, docs) => docs.get(slot.checked_sub(*first)? as usize).filter(|doc| **doc != NONE).map(|doc| *doc as usize),
+            Self::Pairs(pairs) => {
+                // slots only grow, so parts hold mostly disjoint ranges of them
+                let (first, last) = (pairs.first()?.0, pairs.last()?.0);
+                if slot < first || slot > last {
+                    return None;
+                }
+                let at = pairs.binary_search_by_key(&slot, |(s, _)| *s).ok()?;
+                pairs.get(at).map(|(_, doc)| *doc as usize)
+            }
+        }
+    }
 }
 
 impl Layout {
@@ -25,9 +79,9 @@ impl Layout {
             if layout.classes.last().is_none_or(|(last, _)| *last != class) {
                 layout.classes.push((class, doc));
             }
-            layout.by_slot.push((slot, doc));
         }
-        layout.by_slot.sort_unstable();
+        layout.slots.shrink_to_fit();
+        layout.by_slot = BySlot::new(&layout.slots);
         layout
     }
 
@@ -43,13 +97,7 @@ impl Layout {
 
     /// Document of a slot.
     pub(crate) fn find(&self, slot: u32) -> Option<usize> {
-        // slots only grow, so parts hold mostly disjoint ranges of them
-        let (first, last) = (self.by_slot.first()?.0, self.by_slot.last()?.0);
-        if slot < first || slot > last {
-            return None;
-        }
-        let at = self.by_slot.binary_search_by_key(&slot, |(s, _)| *s).ok()?;
-        self.by_slot.get(at).map(|(_, doc)| *doc as usize)
+        self.by_slot.find(slot)
     }
 
     /// Number of classes.
@@ -104,6 +152,24 @@ impl Layout {
 mod tests {
     #![allow(clippy::single_range_in_vec_init)]
     use super::*;
+
+    #[test]
+    fn a_slot_is_found_whether_slots_lie_close_together_or_not() {
+        for step in [1u32, 3, 5, 1_000_000] {
+            let keys: Vec<(u32, u32)> = (0..200u32).map(|i| (i % 3, 40 + i * step)).collect();
+            let mut sorted = keys.clone();
+            sorted.sort_unstable();
+            let layout = Layout::new(sorted.clone());
+            assert_eq!(matches!(layout.by_slot, BySlot::Row(..)), step < 4);
+            for (doc, (_, slot)) in sorted.iter().enumerate() {
+                assert_eq!((layout.find(*slot), layout.slot(doc)), (Some(doc), *slot));
+            }
+            for other in [0, 39, 41, 40 + 199 * step + 1, u32::MAX] {
+                assert_eq!(layout.find(other), sorted.iter().position(|(_, slot)| *slot == other));
+            }
+        }
+        assert_eq!(Layout::default().find(0), None);
+    }
 
     #[test]
     fn visible_classes_are_ranges() {

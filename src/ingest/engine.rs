@@ -15,7 +15,7 @@ use crate::ingest::upkeep::{Renewed, Upkeep};
 use crate::ingest::vectors::ByText;
 use crate::types::Lang;
 use crate::types::policy::Policy;
-use crate::view::{Arm, Background, Ceilings, View, Views};
+use crate::view::{Arm, Background, Ceilings, Hubs, View, Views};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct ArmWriter {
     pub model: ModelInfo,
     index: DenseIndex,
     background: Arc<Background>,
-    hubs: imbl::HashMap<u32, f32>,
+    hubs: Hubs,
     ceilings: Ceilings,
     lone: Slots,
 }
@@ -35,7 +35,7 @@ impl ArmWriter {
     pub fn new(model: ModelInfo, config: DenseConfig, background: Arc<Background>) -> Self {
         let index = DenseIndex::with_anchors(model.dim, config, background.anchors());
         let ceilings = Ceilings::new(background.requests.len());
-        Self { index, model, background, hubs: imbl::HashMap::new(), ceilings, lone: Slots::default() }
+        Self { index, model, background, hubs: Hubs::default(), ceilings, lone: Slots::default() }
     }
 
     /// As it stands, for a View.
@@ -64,7 +64,7 @@ impl ArmWriter {
 
     fn apply(&mut self, removed: &[u32], added: Vec<DenseDoc>, catalog: &Catalog) {
         for slot in removed {
-            self.hubs.remove(slot);
+            self.hubs.remove(*slot);
         }
         for doc in &added {
             let texts: Vec<&[f32]> = doc
@@ -73,7 +73,7 @@ impl ArmWriter {
                 .filter(|(role, _)| matches!(role, Role::Name | Role::Description | Role::Both))
                 .map(|(_, v)| &**v)
                 .collect();
-            self.hubs.insert(doc.slot, self.background.hub(&texts));
+            self.hubs.set(doc.slot, self.background.hub(&texts));
         }
         let known: Vec<(u32, u32)> = added.iter().map(|doc| (doc.class, doc.slot)).collect();
         self.index.apply(removed, added);

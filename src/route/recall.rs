@@ -121,8 +121,7 @@ pub struct Recall {
 
 /// Evidence of a slot under one model.
 fn arm_evidence(arm: &Arm, probe: &Probe, centre: &Centred, slot: u32) -> Option<ArmEvidence> {
-    let mut out =
-        ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(&slot).copied().unwrap_or(arm.background.mean), ..ArmEvidence::default() };
+    let mut out = ArmEvidence { dense: f32::MIN, hub: arm.hubs.get(slot).unwrap_or(arm.background.mean), ..ArmEvidence::default() };
     let (mut centred, mut texts) = (0.0f32, 0.0f32);
     let (mut first, mut second) = (f32::MIN, f32::MIN);
     let mut any = false;

@@ -6,10 +6,12 @@
 
 mod ceiling;
 mod cell;
+mod hubs;
 mod pools;
 
 pub use ceiling::{Ceilings, Reach};
 pub use cell::Views;
+pub use hubs::Hubs;
 pub use pools::{Background, POOLS, Pool, background};
 
 use crate::catalog::{CapEntry, Catalog};
@@ -36,7 +38,7 @@ pub struct Arm {
     /// The model's own scale, from fixed texts.
     pub background: Arc<Background>,
     /// How near each capability stands to requests of all kinds, by slot.
-    pub hubs: imbl::HashMap<u32, f32>,
+    pub hubs: Hubs,
     /// How near the fleet comes to requests that were not made for it.
     pub ceilings: Ceilings,
     /// Capabilities that have texts for this model's language and none for another's: only they are looked for when the request is in another one.

@@ -29,7 +29,7 @@ pub struct NearConfig {
 
 impl Default for NearConfig {
     fn default() -> Self {
-        Self { min_rows: 32_768, list_rows: 131_072, keep: 1_024, probe: 0.15, probe_rows: 65_536 }
+        Self { min_rows: 32_768, list_rows: 131_072, keep: 1_024, probe: 0.15, probe_rows: 32_768 }
     }
 }
 

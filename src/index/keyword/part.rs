@@ -2,7 +2,8 @@
 //!
 //! Postings are ordered by document, and documents by class, so that counting a word over the visible documents is a binary search a
 //! range. Deleted documents leave their number behind at each of their words ([`Scar`]), so that counts stay exact.
-//! Memory: about 5 bytes a posting, 5 more a word of a document, 2 bytes a distinct pair of characters.
+//! Memory: about 5 bytes a posting, 5 more a word of a document, 2 bytes a distinct pair of characters, a byte a document for each
+//! word of very many documents.
 
 use super::{Field, LexConfig, LexDoc};
 use crate::index::layout::Layout;
@@ -18,6 +19,10 @@ const MAX_SEQUENCE: usize = 160;
 const MAX_GRAM_CHARS: usize = 2_000;
 /// Distinct pairs of characters that are kept of one document.
 const MAX_GRAMS: usize = 1_200;
+/// Documents of a part from which on words that one in [`WIDE`] of them holds have their fields in one place: looking them up document by document
+/// is what a search of many documents spends its time on.
+const WIDE_FROM: usize = 1_024;
+const WIDE: usize = 16;
 /// A length of 1 in the fixed-point unit of document lengths.
 const LENGTH_UNIT: f32 = 16.0;
 
@@ -119,6 +124,8 @@ pub(crate) struct LexPart {
     /// Documents of a word, ascending, and the fields it stands in there.
     postings: Lists<u32>,
     fields: Vec<u8>,
+    /// Of each word that very many documents hold: the fields it stands in, a byte a document.
+    wide: HashMap<u32, Vec<u8>>,
     /// Of each word: most that the fields of one document weigh for it, and the shortest of its documents.
     peaks: Vec<(f32, u32)>,
     /// Words of a document, ascending, and the fields in which each stands.
@@ -168,6 +175,7 @@ impl Part for LexPart {
             dictionary: HashMap::new(),
             postings: Lists::new(),
             fields: Vec::new(),
+            wide: HashMap::new(),
             peaks: Vec::new(),
             forward: Lists::new(),
             forward_fields: Vec::new(),
@@ -210,7 +218,17 @@ impl Part for LexPart {
             part.name_grams.push(analyzed.name_grams);
             part.text_grams.push(analyzed.text_grams);
         }
-        for list in by_word {
+        let docs = part.layout.len();
+        for (id, list) in (0u32..).zip(by_word) {
+            if docs >= WIDE_FROM && list.len() >= docs / WIDE {
+                let mut fields = vec![0; docs];
+                for (doc, mask) in &list {
+                    if let Some(place) = fields.get_mut(*doc as usize) {
+                        *place = *mask;
+                    }
+                }
+                part.wide.insert(id, fields);
+            }
             let shortest = list.iter().map(|(doc, _)| part.length(*doc as usize)).min().unwrap_or_default();
             part.peaks.push((list.iter().map(|(_, mask)| weight(*mask)).fold(0.0, f32::max), shortest));
             part.fields.extend(list.iter().map(|(_, mask)| *mask));
@@ -285,6 +303,11 @@ impl LexPart {
     pub(crate) fn postings(&self, id: u32) -> (&[u32], &[u8]) {
         let range = self.postings.range(id as usize);
         (self.postings.items.get(range.clone()).unwrap_or_default(), self.fields.get(range).unwrap_or_default())
+    }
+
+    /// Fields in which a word stands, a byte a document; kept for words of very many documents.
+    pub(crate) fn wide(&self, id: u32) -> Option<&[u8]> {
+        self.wide.get(&id).map(Vec::as_slice)
     }
 
     /// Most that the fields of one document weigh for a word, and the length of the shortest document that holds it.

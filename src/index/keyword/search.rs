@@ -17,6 +17,10 @@ const WINDOW: usize = 4096;
 const SEED_FROM: u64 = 32_768;
 /// How many of them, for each hit that is wanted.
 const SEEDS: usize = 16;
+/// One in so many hits may be held back by a gate before the search is made again with the gate inside.
+const SPARE: usize = 3;
+/// Postings that cost as much as looking a word up in one document.
+const LOOK: usize = 32;
 /// What rounding may do to sums in another order.
 const SLACK: f32 = 1.000_1;
 
@@ -52,10 +56,14 @@ struct Cursor<'a> {
     id: u32,
     docs: &'a [u32],
     fields: &'a [u8],
+    /// Fields of every document, where the word is one of very many documents.
+    wide: Option<&'a [u8]>,
     weight: f32,
     ceiling: f32,
     /// Never searched for, only scored.
     common: bool,
+    /// Whether what it really adds stands in the table of this window.
+    added: bool,
 }
 
 impl Cursor<'_> {
@@ -65,17 +73,39 @@ impl Cursor<'_> {
         self.docs = self.docs.get(n..).unwrap_or_default();
         self.fields = self.fields.get(n..).unwrap_or_default();
     }
+
+    /// Gives the postings of a window, and drops them and those before; `false` where there are more than `most`.
+    fn add(&mut self, window: Range<usize>, most: usize, mut each: impl FnMut(usize, u8, f32)) -> bool {
+        self.advance(window.start);
+        let n = self.docs.partition_point(|doc| (*doc as usize) < window.end);
+        if n > most {
+            return false;
+        }
+        self.docs.iter().zip(self.fields).take(n).for_each(|(doc, fields)| each(*doc as usize, *fields, self.weight));
+        self.docs = self.docs.get(n..).unwrap_or_default();
+        self.fields = self.fields.get(n..).unwrap_or_default();
+        true
+    }
 }
 
 impl Bound<'_> {
     /// The `k` visible slots with the highest score that `gate` lets through; score descending, then slot ascending.
     ///
-    /// `gate` is asked only for slots that would be hits. Documents that hold none of the query's words, or nothing but function words and
+    /// `gate` is asked only for slots that would be hits, best first as long as it lets most of them through. Documents that hold none of the query's words, or nothing but function words and
     /// words that stand everywhere although the query has others, are not hits.
     pub fn search(&self, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> Vec<LexHit> {
         if k == 0 {
             return Vec::new();
         }
+        // on the way up to the best many are hits for a while: asking a gate for each of them costs more than finding a few too many
+        let most = k.saturating_add(k / SPARE).saturating_add(1);
+        let found = self.best(most, &mut |_| true);
+        let all = found.len() < most;
+        let passed: Vec<LexHit> = found.into_iter().filter(|hit| gate(hit.slot)).take(k).collect();
+        if all || passed.len() == k { passed } else { self.best(k, gate) }
+    }
+
+    fn best(&self, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> Vec<LexHit> {
         let rare = |term: &BoundTerm| term.df <= self.cfg.common.max(self.docs() / 20);
         let known = |t: &&BoundTerm| t.df > 0 && t.weight > 0.0 && !t.stop;
         let (any_word, any_rare) = (self.terms.iter().any(|t| known(&t)), self.terms.iter().filter(known).any(rare));
@@ -96,7 +126,16 @@ impl Bound<'_> {
                     let Some(Some(id)) = term.ids.get(part) else { continue };
                     let (docs, fields) = live.part.postings(*id);
                     let ceiling = self.ceiling(term.weight, live.part.peak(*id));
-                    let mut cursor = Cursor { id: *id, docs, fields, weight: term.weight, ceiling, common: common(term) };
+                    let mut cursor = Cursor {
+                        id: *id,
+                        docs,
+                        fields,
+                        wide: live.part.wide(*id),
+                        weight: term.weight,
+                        ceiling,
+                        common: common(term),
+                        added: false,
+                    };
                     cursor.advance(run.start);
                     cursors.push(cursor);
                 }
@@ -161,21 +200,38 @@ impl Bound<'_> {
                 cursor.docs = cursor.docs.get(n..).unwrap_or_default();
                 cursor.fields = cursor.fields.get(n..).unwrap_or_default();
             }
+            // words that decide little: those that few documents hold are added up too, unless looking at what was found is less work
+            let mut open = 0.0;
+            for cursor in idlers.iter_mut() {
+                cursor.added = cursor.wide.is_none()
+                    && cursor.add(start..end, touched.len().saturating_mul(LOOK), |doc, fields, weight| {
+                        if let Some(sum) = table.get_mut(doc - start).filter(|sum| **sum != 0.0) {
+                            *sum += self.gain(weight, fields, live.part.length(doc));
+                        }
+                    });
+                open += if cursor.added { 0.0 } else { cursor.ceiling };
+            }
             for at in &touched {
                 let Some(slot) = table.get_mut(*at as usize) else { continue };
                 let sum = std::mem::take(slot);
                 let doc = start + *at as usize;
-                let mut bound = sum + idle_sum;
+                let mut bound = sum + open;
                 if bound * SLACK < top.floor() || live.dead.has(doc) {
                     continue;
                 }
-                // what the other words really add, the weightiest first, until it is clear that it is not enough
+                // what the other words really add, the weightiest first, until it is clear that it is not enough: first those that cost one look
                 let length = live.part.length(doc);
-                let enough = idlers.iter().rev().all(|cursor| {
-                    let fields = live.part.fields(doc, cursor.id);
+                let mut still = |cursor: &Cursor<'_>, fields: u8| {
                     bound += if fields == 0 { 0.0 } else { self.gain(cursor.weight, fields, length) } - cursor.ceiling;
                     bound * SLACK >= top.floor()
-                });
+                };
+                let wide = |cursor: &Cursor<'_>| cursor.wide.and_then(|fields| fields.get(doc).copied());
+                let enough = idlers.iter().rev().filter_map(|c| Some((c, wide(c)?))).all(|(cursor, fields)| still(cursor, fields))
+                    && idlers
+                        .iter()
+                        .rev()
+                        .filter(|c| c.wide.is_none() && !c.added)
+                        .all(|cursor| still(cursor, live.part.fields(doc, cursor.id)));
                 if enough && !top.seeds.contains(&(part, doc as u32)) {
                     top.offer(LexHit { slot: live.part.layout().slot(doc), bm25: self.score(part, doc) });
                 }
