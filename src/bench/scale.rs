@@ -219,7 +219,7 @@ pub fn run(base: &Base, dense: &DenseConfig, words: &LexConfig, n: usize, exact:
     let recall_of = |view: &View, query: &Query| {
         let visible = view.visible(&query.principal);
         let mut gate = Gate::new(view, query);
-        let ask = recall::Ask { text: &query.text, vectors: &query.vectors, per_arm: recall::PER_ARM };
+        let ask = recall::Ask { text: &query.text, vectors: &query.vectors, per_arm: recall::PER_ARM, cross: true };
         recall::recall(view, query, ask, &[], &visible, &mut gate).fleet
     };
     let each = |work: &dyn Fn(&Query)| {

@@ -59,8 +59,9 @@ pub(super) struct Compiled {
     aliases: Vec<Arc<str>>,
     regions: Option<GlobSet>,
     hours: Option<OpenHours>,
-    input: Option<SchemaSlot>,
-    output: Option<SchemaSlot>,
+    // boxed: most capabilities have none, and a place for one is a hundred bytes
+    input: Option<Box<SchemaSlot>>,
+    output: Option<Box<SchemaSlot>>,
     broken: Vec<String>,
 }
 
@@ -137,12 +138,12 @@ impl CapEntry {
 
     /// Schema of the payload, if it has one.
     pub fn input(&self) -> Option<&SchemaSlot> {
-        self.compiled.input.as_ref()
+        self.compiled.input.as_deref()
     }
 
     /// Schema of the result, if it has one.
     pub fn output(&self) -> Option<&SchemaSlot> {
-        self.compiled.output.as_ref()
+        self.compiled.output.as_deref()
     }
 
     /// Its input schema as keyword evidence; empty without one.
@@ -187,8 +188,8 @@ impl Compiled {
 }
 
 /// A schema whose document can't be read says nothing about payloads; registering such a manifest is refused beforehand (`check_schemas`).
-fn slot(schema: &Arc<Value>, schemas: &Schemas) -> Option<SchemaSlot> {
-    schemas.resolve(schema).ok().map(SchemaSlot::new)
+fn slot(schema: &Arc<Value>, schemas: &Schemas) -> Option<Box<SchemaSlot>> {
+    schemas.resolve(schema).ok().map(|document| Box::new(SchemaSlot::new(document)))
 }
 
 fn regions(globs: &[String]) -> Result<Option<GlobSet>, String> {

@@ -220,7 +220,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         Some(wanted) => (&wanted.text, &wanted.vectors),
         None => (&query.text, &query.vectors),
     };
-    let main = score(view, query, Ask { text, vectors, per_arm: recall::PER_ARM }, unwanted, &visible, &mut gate);
+    let main = score(view, query, Ask { text, vectors, per_arm: recall::PER_ARM, cross: true }, unwanted, &visible, &mut gate);
     let mut list = Shortlist::default();
     let exact = main.recall.found.iter().any(|f| f.named == Some(Named::Exact));
     list.facts = QueryFacts {
@@ -338,7 +338,14 @@ fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible
     // who can do which of them: agents with the same name for something else don't come along
     let mut able: Vec<(AgentKey, Arc<str>)> = Vec::new();
     for clause in clauses {
-        let scored = score(view, query, Ask { text: &clause.text, vectors: &clause.vectors, per_arm: PER_CLAUSE }, None, visible, gate);
+        let scored = score(
+            view,
+            query,
+            Ask { text: &clause.text, vectors: &clause.vectors, per_arm: PER_CLAUSE, cross: false },
+            None,
+            visible,
+            gate,
+        );
         let folded = |at: usize| scored.recall.found.get(at).and_then(|f| view.cap(f.slot)).map(|c| c.folded());
         let Some(first) = scored.order.first().copied() else { continue };
         let best = scored.fused.get(first).copied().unwrap_or(f32::MIN);

@@ -214,16 +214,16 @@ struct Pools {
     talk_ceiling: f32,
 }
 
-fn pools(arm: &Arm, vector: &[f32], visible: &Visible, fleet: (u64, f32)) -> Pools {
-    let pool = &arm.background.descriptions;
+fn pools(arm: &Arm, probe: &Probe, visible: &Visible, fleet: (u64, f32)) -> Pools {
+    let (cosines, count) = (arm.background.cosines(probe), arm.background.descriptions.len());
+    let (of_descriptions, of_talk) = cosines.split_at(count.min(cosines.len()));
     let (mut sum, mut squares, mut best) = (0.0f32, 0.0f32, -1.0f32);
-    for text in pool {
-        let cosine = dot_f32(vector, text);
+    for cosine in of_descriptions.iter().copied() {
         sum += cosine;
         squares += cosine * cosine;
         best = best.max(cosine);
     }
-    let n = pool.len().max(1) as f32;
+    let n = count.max(1) as f32;
     let mean = sum / n;
     let descriptions = (mean, (squares / n - mean * mean).max(0.0).sqrt().max(1e-3), best);
     let reach = arm.ceilings.reach(visible);
@@ -232,8 +232,7 @@ fn pools(arm: &Arm, vector: &[f32], visible: &Visible, fleet: (u64, f32)) -> Poo
         talk_ceiling = talk_ceiling.max(arm.background.generic_talk);
     }
     let (mut talk, mut foreign_talk) = (-1.0f32, -1.0f32);
-    for (i, line) in arm.background.talk.iter().enumerate() {
-        let cosine = dot_f32(vector, line);
+    for (i, cosine) in of_talk.iter().copied().enumerate() {
         talk = talk.max(cosine);
         if reach.as_ref().and_then(|r| r.lines.get(i)).is_none_or(|reached| *reached < requests) {
             foreign_talk = foreign_talk.max(cosine);
@@ -281,6 +280,8 @@ pub struct Ask<'a> {
     pub vectors: &'a [QueryVector],
     /// Candidates taken from each arm.
     pub per_arm: usize,
+    /// Whether arms of other languages are asked where the request's own has something.
+    pub cross: bool,
 }
 
 /// Places of the arms: of the language that the text leans to, of others that it is in, of the rest.
@@ -293,7 +294,7 @@ fn by_language(view: &View, text: &str, lang: Lang) -> Vec<usize> {
 
 /// Recalls candidates for a text of the query; `learned` are those that outcomes speak for.
 pub fn recall(view: &View, query: &Query, ask: Ask<'_>, learned: &[u32], visible: &Visible, gate: &mut Gate<'_>) -> Recall {
-    let Ask { text, vectors, per_arm } = ask;
+    let Ask { text, vectors, per_arm, cross: others } = ask;
     let lang = Lang::of(text);
     let mut out = Recall { words: 0, ..Recall::default() };
     let mut slots: Vec<(u32, Option<Named>)> = named(view, query, text, visible, gate).into_iter().map(|(s, n)| (s, Some(n))).collect();
@@ -314,18 +315,18 @@ pub fn recall(view: &View, query: &Query, ask: Ask<'_>, learned: &[u32], visible
             let Some(vector) = vectors.iter().find(|v| v.model == arm.model.fingerprint) else { continue };
             let Some(probe) = arm.dense.probe(&vector.vector).filter(|_| !arm.dense.is_empty()) else { continue };
             let cross = !speaks(arm, lang);
-            let hits = if cross && native {
-                // only what no native model has a text of, and of that the best
-                arm.dense.search_among(&vector.vector, visible, &arm.lone, per_arm.min(PER_CROSS), &mut |slot| gate.admits(slot))
-            } else {
-                arm.dense.search(&vector.vector, visible, per_arm, &mut |slot| gate.admits(slot))
-            };
+            if cross && native && !others {
+                continue;
+            }
+            // of another language's arm only what has no text in the request's own, and of that the best
+            let (among, most) = if cross && native { (Some(&arm.lone), per_arm.min(PER_CROSS)) } else { (None, per_arm) };
+            let hits = arm.dense.nearest(&probe, visible, among, most, &mut |slot| gate.admits(slot));
             if hits.background.count == 0 {
                 continue;
             }
             native |= !cross;
             out.fleet = out.fleet.max(hits.background.count);
-            let pools = pools(arm, &vector.vector, visible, (hits.background.count, hits.background.mean));
+            let pools = pools(arm, &probe, visible, (hits.background.count, hits.background.mean));
             out.arms.push(ArmUsed {
                 arm: i,
                 cross,

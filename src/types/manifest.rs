@@ -36,7 +36,7 @@ pub struct Manifest {
     pub endpoints: Vec<Endpoint>,
     /// Where its health can be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_check: Option<HealthCheck>,
+    pub health_check: Option<Box<HealthCheck>>,
     /// Lease: without a heartbeat inside it the agent is gone. `None` = static, never expires.
     #[serde(with = "ttl")]
     pub ttl: Option<Duration>,
@@ -49,7 +49,7 @@ pub struct Manifest {
     pub timeouts: Timeouts,
     /// Its own retry policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     /// Where it wants to be told of results and alarms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notification_endpoint: Option<String>,
@@ -221,7 +221,7 @@ pub struct Capability {
     pub latency_hint: Option<Duration>,
     /// When it is open; always when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hours: Option<Hours>,
+    pub hours: Option<Box<Hours>>,
     /// Regions it serves, as globs (`cn-*`); everywhere when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<String>,
@@ -233,7 +233,7 @@ pub struct Capability {
     pub idempotent: bool,
     /// How to read the states of a task-id polling service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state_machine: Option<StateMachine>,
+    pub state_machine: Option<Box<StateMachine>>,
     /// The capability that undoes this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensate: Option<String>,

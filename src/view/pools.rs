@@ -4,6 +4,7 @@
 //! requests of all kinds, descriptions of capabilities of all kinds, and talk that asks for nothing.
 //! Cost: a few hundred embeddings a model, once; their vectors are kept in the store like all others.
 
+use crate::index::dense::{DenseConfig, DenseDoc, DenseIndex, DenseSnapshot, Probe, Role};
 use std::sync::Arc;
 
 /// A pool of fixed texts, one a line.
@@ -53,6 +54,8 @@ pub struct Background {
     pub request_centre: Vec<f32>,
     /// Mean vector of the descriptions.
     pub description_centre: Vec<f32>,
+    /// Descriptions, then talk, as an index compares them: the vectors of one document.
+    pool: Option<Arc<DenseSnapshot>>,
 }
 
 /// Descriptions of the small fleet behind [`Background::generic_talk`].
@@ -61,6 +64,15 @@ const GENERIC: usize = 24;
 const HUB_NEAREST: usize = 10;
 
 impl Background {
+    /// Cosines of a query to the descriptions, then to the talk.
+    pub fn cosines(&self, probe: &Probe) -> Vec<f32> {
+        let mut out = Vec::with_capacity(self.descriptions.len() + self.talk.len());
+        if let Some(pool) = &self.pool {
+            pool.cosines(probe, 0, |_, cosine, _| out.push(cosine));
+        }
+        out
+    }
+
     /// Fixed vectors of the scale to which the index keeps the dot products of every text: the means of the descriptions and of the requests.
     pub fn anchors(&self) -> Vec<Arc<[f32]>> {
         [&self.description_centre, &self.request_centre].map(|centre| Arc::from(centre.as_slice())).into()
@@ -111,6 +123,10 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
     let generic_talk = talk.iter().map(best).sum::<f32>() / talk.len().max(1) as f32;
     let strangers = requests.iter().chain(&talk).cloned().collect();
     let (request_centre, description_centre) = (centre(&requests), centre(&descriptions));
+    let vectors: Vec<(Role, Arc<[f32]>)> = descriptions.iter().chain(&talk).map(|v| (Role::Both, v.clone())).collect();
+    let pool = vectors.first().map(|(_, first)| {
+        DenseIndex::new(first.len(), DenseConfig::default()).apply(&[], vec![DenseDoc { slot: 0, class: 0, vectors: vectors.clone() }])
+    });
     Background {
         requests,
         descriptions,
@@ -121,6 +137,7 @@ pub fn background(requests: Vec<Arc<[f32]>>, descriptions: Vec<Arc<[f32]>>, talk
         strangers,
         request_centre,
         description_centre,
+        pool,
     }
 }
 

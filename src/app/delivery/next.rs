@@ -210,14 +210,14 @@ fn target(cap: &CapEntry) -> Option<Target> {
         endpoints,
         places: m.max_queue_depth,
         concurrency: m.concurrency,
-        retry: m.retry.clone(),
+        retry: m.retry.as_deref().cloned(),
         connect: m.timeouts.connect,
         processing: m.timeouts.processing,
         hint: c.latency_hint,
         rate_limit: c.rate_limit.clone(),
         idempotent: c.idempotent,
         rest: c.rest.clone(),
-        states: c.state_machine.clone(),
+        states: c.state_machine.as_deref().cloned(),
         tool: c.tool.clone(),
     })
 }

@@ -194,17 +194,29 @@ impl DenseSnapshot {
     /// A slot counts with its best vector among the scanned roles. `gate` is asked only for slots that would be hits.
     /// A query of another dimension, or one that is not finite, finds nothing.
     pub fn search(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, &self.part, query, &Scope { visible, among: None, exact: false }, k, gate)
+        self.find(query, &Scope { visible, among: None, exact: false }, k, gate)
     }
 
-    /// [`DenseSnapshot::search`] for slots of `among` only; how the query stands to others is still told of all that is visible.
-    pub fn search_among(&self, query: &[f32], visible: &Visible, among: &Slots, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, &self.part, query, &Scope { visible, among: Some(among), exact: false }, k, gate)
+    /// [`DenseSnapshot::search`] for a query that is a probe already, where given for slots of `among` only; how the query stands to others is still
+    /// told of all that is visible.
+    pub fn nearest(
+        &self,
+        probe: &Probe,
+        visible: &Visible,
+        among: Option<&Slots>,
+        k: usize,
+        gate: &mut dyn FnMut(u32) -> bool,
+    ) -> DenseHits {
+        search::run(&self.stack, &self.part, probe, &Scope { visible, among, exact: false }, k, gate)
     }
 
     /// [`DenseSnapshot::search`] without sketches: exact whatever the size.
     pub fn search_exact(&self, query: &[f32], visible: &Visible, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
-        search::run(&self.stack, &self.part, query, &Scope { visible, among: None, exact: true }, k, gate)
+        self.find(query, &Scope { visible, among: None, exact: true }, k, gate)
+    }
+
+    fn find(&self, query: &[f32], scope: &Scope<'_>, k: usize, gate: &mut dyn FnMut(u32) -> bool) -> DenseHits {
+        self.probe(query).map(|probe| search::run(&self.stack, &self.part, &probe, scope, k, gate)).unwrap_or_default()
     }
 
     /// Number of ranges of vectors that are parted into lists.
@@ -228,7 +240,7 @@ impl DenseSnapshot {
     /// A query as the index compares it; nothing if it has another dimension or is not finite.
     pub fn probe(&self, query: &[f32]) -> Option<Probe> {
         let dim = self.part.dim;
-        (query.len() == dim && query.iter().all(|v| v.is_finite())).then(|| Probe::new(query, dim.div_ceil(LANES) * LANES))
+        (dim > 0 && query.len() == dim && query.iter().all(|v| v.is_finite())).then(|| Probe::new(query, dim.div_ceil(LANES) * LANES))
     }
 
     /// Whether a slot has any vector.

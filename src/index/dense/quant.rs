@@ -4,6 +4,8 @@
 //! lower one holds. With r the row, r̂ its upper plane and q̂ the query's two planes, |q̂·r − q̂·r̂| ≤ ‖q̂‖·loss(r), by Cauchy and Schwarz; what the
 //! query's own rounding could change, loss(q)·‖r‖, is added, and `FLOAT` covers the rounding of the f32 sums.
 
+use crate::kernel::dot::dot_f32;
+
 /// Widest int8 value used; −128 is left out so that the scale is symmetric.
 const TOP: f32 = 127.0;
 /// Steps of the lower plane in one step of the upper.
@@ -58,6 +60,8 @@ pub(crate) fn restored(upper: &[i8], lower: &[i8], scale: f32, dim: usize) -> Ve
 
 /// A query as the index compares it.
 pub struct Probe {
+    /// As it was given.
+    pub(crate) vector: Vec<f32>,
     /// Upper plane, padded.
     pub(crate) hi: Vec<i8>,
     /// Lower plane, padded.
@@ -72,20 +76,16 @@ impl Probe {
         let upper = peak(query) / TOP;
         let (step, inverse) = (upper / FINER, if upper > 0.0 { 1.0 / upper } else { 0.0 });
         let fine = if step > 0.0 { 1.0 / step } else { 0.0 };
-        let (mut hi, mut lo) = (Vec::with_capacity(width), Vec::with_capacity(width));
-        let (mut lost, mut square) = (0f64, 0f64);
-        for v in query.iter().take(width) {
+        let (mut hi, mut lo) = (vec![0i8; width], vec![0i8; width]);
+        for ((v, hi), lo) in query.iter().zip(&mut hi).zip(&mut lo) {
             let whole = nearest(v * inverse);
-            let rest = nearest((v - whole * upper) * fine).clamp(-TOP, TOP);
-            let back = f64::from(whole) * f64::from(upper) + f64::from(rest) * f64::from(step);
-            lost += (f64::from(*v) - back).powi(2);
-            square += back * back;
-            hi.push(whole as i8);
-            lo.push(rest as i8);
+            *hi = whole as i8;
+            *lo = nearest((v - whole * upper) * fine).clamp(-TOP, TOP) as i8;
         }
-        hi.resize(width, 0);
-        lo.resize(width, 0);
-        Self { hi, lo, step, norm: square.sqrt() as f32 * 1.000_01, loss: lost.sqrt() as f32 * 1.000_01 }
+        // no value is off by more than half a step of the lower plane
+        let loss = 0.5 * step * (query.len() as f32).sqrt() * 1.001;
+        let norm = (dot_f32(query, query).sqrt() + loss) * 1.000_1;
+        Self { vector: query.to_vec(), hi, lo, step, norm, loss }
     }
 
     /// Approximate dot product from the two integer ones.

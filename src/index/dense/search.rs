@@ -8,7 +8,7 @@
 use super::PartConfig;
 use super::near::{Near, Nearest, Stretch};
 use super::part::{DensePart, Seen};
-use super::quant::{LANES, Probe};
+use super::quant::Probe;
 use crate::index::slots::Slots;
 use crate::index::stack::{Live, Part, Stack};
 use crate::index::visible::Visible;
@@ -172,16 +172,12 @@ pub(crate) struct Scope<'a> {
 pub(crate) fn run(
     stack: &Stack<DensePart>,
     cfg: &PartConfig,
-    query: &[f32],
+    probe: &Probe,
     scope: &Scope<'_>,
     k: usize,
     gate: &mut dyn FnMut(u32) -> bool,
 ) -> DenseHits {
     let Scope { visible, among, exact } = *scope;
-    if query.len() != cfg.dim || cfg.dim == 0 || query.iter().any(|v| !v.is_finite()) {
-        return DenseHits::default();
-    }
-    let probe = Probe::new(query, cfg.dim.div_ceil(LANES) * LANES);
     let sight = sight(stack, visible);
     let all = rows(&sight);
     let by_sketch = |of: &Sight<'_>| !exact && all >= cfg.near.min_rows && of.live.part.near().is_some();
@@ -189,19 +185,19 @@ pub(crate) fn run(
     let mut tally = Tally::default();
     let mut candidates = Vec::new();
     for of in &scanned {
-        of.scan(&probe, among, &mut candidates, |seen| tally.add(seen.score));
+        of.scan(probe, among, &mut candidates, |seen| tally.add(seen.score));
     }
-    tally.estimate(&chosen, &probe);
+    tally.estimate(&chosen, probe);
     let background = tally.background();
     if chosen.is_empty() || k == 0 {
-        return DenseHits { hits: rescore(stack, &mut candidates, &probe, k, gate), background };
+        return DenseHits { hits: rescore(stack, &mut candidates, probe, k, gate), background };
     }
-    let search = Search { stack, cfg, query, among, probe, stretches: stretches(&chosen) };
+    let search = Search { stack, cfg, among, probe, stretches: stretches(&chosen) };
     let hits = search.near(&candidates, k, all, gate).unwrap_or_else(|| {
         for of in &chosen {
-            of.scan(&search.probe, among, &mut candidates, |_| ());
+            of.scan(probe, among, &mut candidates, |_| ());
         }
-        rescore(stack, &mut candidates, &search.probe, k, gate)
+        rescore(stack, &mut candidates, probe, k, gate)
     });
     DenseHits { hits, background }
 }
@@ -237,16 +233,15 @@ fn stretches<'a>(chosen: &[Sight<'a>]) -> Stretches<'a> {
 struct Search<'a> {
     stack: &'a Stack<DensePart>,
     cfg: &'a PartConfig,
-    query: &'a [f32],
     among: Option<&'a Slots>,
-    probe: Probe,
+    probe: &'a Probe,
     stretches: Stretches<'a>,
 }
 
 impl Search<'_> {
     /// The hits among `scanned` and what sketches choose; nothing where the gate lets so few through that all must be scanned. `all`: visible rows.
     fn near(&self, scanned: &[Candidate], k: usize, all: usize, gate: &mut dyn FnMut(u32) -> bool) -> Option<Vec<(u32, f32)>> {
-        let asked = self.cfg.sketcher.ask(self.query);
+        let asked = self.cfg.sketcher.ask(&self.probe.vector);
         let keep = self.cfg.near.keep.max(k.saturating_mul(PER_HIT)).max(all / ROWS_A_KEPT);
         let mut breadth = 1;
         while keep.saturating_mul(breadth) < all / SCAN_FROM {
@@ -254,7 +249,7 @@ impl Search<'_> {
             for (part, live, near, stretch) in &self.stretches {
                 let layout = live.part.layout();
                 let counts = |doc: usize| !live.dead.has(doc) && self.among.is_none_or(|slots| slots.contains(layout.slot(doc)));
-                near.offer(stretch, (&self.probe, &asked), breadth, &self.cfg.near, (*part, counts), &mut top);
+                near.offer(stretch, (self.probe, &asked), breadth, &self.cfg.near, (*part, counts), &mut top);
             }
             let chosen = top.finish();
             // fewer than were wanted, and no list left unread: there are no more
@@ -265,10 +260,10 @@ impl Search<'_> {
                 let Some(live) = self.stack.parts.get(part as usize) else { continue };
                 let Some(near) = live.part.near() else { continue };
                 let rows: Vec<u32> = rows.iter().map(|row| row.row).collect();
-                live.part.look(near, &rows, &self.probe, |seen| candidates.push(Candidate { seen, part }));
+                live.part.look(near, &rows, self.probe, |seen| candidates.push(Candidate { seen, part }));
             }
             let (mut tried, mut passed) = (0usize, 0usize);
-            let hits = rescore(self.stack, &mut candidates, &self.probe, k, &mut |slot| {
+            let hits = rescore(self.stack, &mut candidates, self.probe, k, &mut |slot| {
                 let passes = gate(slot);
                 (tried, passed) = (tried + 1, passed + usize::from(passes));
                 passes

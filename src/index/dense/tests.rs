@@ -351,9 +351,13 @@ fn among_a_set_is_what_a_gate_that_lets_only_it_through_finds() {
             let q = cloud.vector();
             for visible in [Visible::All, Visible::of([0, 2])] {
                 let want = plain.search(&q, &visible, 10, &mut |slot| some.contains(slot));
-                assert_eq!(plain.search_among(&q, &visible, &some, 10, &mut |_| true), want, "statistics are of all");
+                assert_eq!(
+                    plain.nearest(&plain.probe(&q).unwrap(), &visible, Some(&some), 10, &mut |_| true),
+                    want,
+                    "statistics are of all"
+                );
                 let mut asked = 0;
-                let got = near.search_among(&q, &visible, &some, 10, &mut |_| {
+                let got = near.nearest(&near.probe(&q).unwrap(), &visible, Some(&some), 10, &mut |_| {
                     asked += 1;
                     true
                 });
