@@ -124,11 +124,6 @@ impl Cooccurrence {
         rows.iter().any(Option::is_some).then_some(Shares(rows))
     }
 
-    /// Whether anything is known of a caller.
-    pub fn knows(&self, tenant: Option<&str>, caller: &str) -> bool {
-        self.callers.contains_key(row_key(tenant, caller).as_str())
-    }
-
     /// Forgets a caller.
     pub fn forget(&mut self, tenant: Option<&str>, caller: &str) -> bool {
         self.callers.remove(row_key(tenant, caller).as_str()).is_some()
@@ -204,7 +199,7 @@ mod tests {
         assert!(old < fresh / 2.0 && old > 0.0, "{old} of {fresh}");
         c.record(None, "a", "x", None, -100.0, DAY);
         assert_eq!(of_caller(&c, None, "a", "x", DAY), 0.0);
-        assert!(c.forget(None, "a") && !c.knows(None, "a"));
+        assert!(c.forget(None, "a") && c.shares(None, "a", None, DAY).is_none());
     }
 
     #[test]

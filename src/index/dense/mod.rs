@@ -243,11 +243,6 @@ impl DenseSnapshot {
         (dim > 0 && query.len() == dim && query.iter().all(|v| v.is_finite())).then(|| Probe::new(query, dim.div_ceil(LANES) * LANES))
     }
 
-    /// Whether a slot has any vector.
-    pub fn holds(&self, slot: u32) -> bool {
-        self.part_of(slot).is_some_and(|(part, doc)| part.has_vectors(doc))
-    }
-
     /// All vectors of a slot, made again from what is kept of them: of scanned roles to about five digits, of others to about three.
     pub fn vectors(&self, slot: u32) -> impl Iterator<Item = (Role, Vec<f32>)> {
         self.part_of(slot).into_iter().flat_map(|(part, doc)| part.vectors(doc))

@@ -186,8 +186,9 @@ impl Core {
 
     /// A scanned vector.
     fn scanned(&self, row: usize) -> Vec<f32> {
-        let plane = |plane: &'_ Plane| plane.rows.get(row * self.width..(row + 1) * self.width).unwrap_or_default().to_vec();
-        restored(&plane(&self.upper), &plane(&self.lower), self.scales.get(row).copied().unwrap_or_default(), self.dim)
+        let (upper, lower) = (self.upper.range(row..row + 1, self.width), self.lower.range(row..row + 1, self.width));
+        let (upper, lower) = (upper.unwrap_or_default().0, lower.unwrap_or_default().0);
+        restored(upper, lower, self.scales.get(row).copied().unwrap_or_default(), self.dim)
     }
 
     /// Cosines of a few scanned rows, both planes.
@@ -225,11 +226,6 @@ impl DensePart {
     /// Its sketches and lists, if it is large and finished.
     pub(crate) fn near(&self) -> Option<&Near> {
         self.near.as_deref()
-    }
-
-    /// Whether a document has any vector.
-    pub(crate) fn has_vectors(&self, doc: usize) -> bool {
-        !span(&self.core.vector_at, doc).is_empty()
     }
 
     /// A vector of a document, with its role left out: the scanned ones come first.

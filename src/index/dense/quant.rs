@@ -29,18 +29,40 @@ pub(crate) struct Row {
     pub(crate) lower_sum: i32,
 }
 
+/// How values become two planes: the steps of both, and what a value is multiplied by to count them.
+struct Steps {
+    upper: f32,
+    lower: f32,
+    per_upper: f32,
+    per_lower: f32,
+}
+
+impl Steps {
+    /// For a vector whose largest value takes the whole upper plane.
+    fn of(vector: &[f32]) -> Self {
+        let per = |step: f32| if step > 0.0 { 1.0 / step } else { 0.0 };
+        let upper = peak(vector) / TOP;
+        let lower = upper / FINER;
+        Self { upper, lower, per_upper: per(upper), per_lower: per(lower) }
+    }
+
+    /// Whole steps of the upper plane, and of the lower one what they leave.
+    #[inline]
+    fn split(&self, v: f32) -> (f32, f32) {
+        let whole = nearest(v * self.per_upper);
+        (whole, nearest((v - whole * self.upper) * self.per_lower).clamp(-TOP, TOP))
+    }
+}
+
 /// Appends the upper plane of `vector`, padded to `width`, to `upper`; `lower` becomes its lower plane.
 pub(crate) fn push_row(vector: &[f32], width: usize, upper: &mut Vec<i8>, lower: &mut Vec<i8>) -> Row {
-    let scale = peak(vector) / TOP;
-    let (inverse, step) = (if scale > 0.0 { 1.0 / scale } else { 0.0 }, scale / FINER);
-    let fine = if step > 0.0 { 1.0 / step } else { 0.0 };
+    let steps = Steps::of(vector);
     let (mut lost, mut sum, mut lower_sum) = (0f64, 0, 0);
     let end = upper.len() + width;
     lower.clear();
     for v in vector.iter().take(width) {
-        let whole = nearest(v * inverse);
-        let rest = nearest((v - whole * scale) * fine).clamp(-TOP, TOP);
-        let part = f64::from(rest) * f64::from(step);
+        let (whole, rest) = steps.split(*v);
+        let part = f64::from(rest) * f64::from(steps.lower);
         lost += part * part;
         (sum, lower_sum) = (sum + whole as i32, lower_sum + rest as i32);
         upper.push(whole as i8);
@@ -48,7 +70,7 @@ pub(crate) fn push_row(vector: &[f32], width: usize, upper: &mut Vec<i8>, lower:
     }
     upper.resize(end, 0);
     lower.resize(width, 0);
-    Row { scale, loss: lost.sqrt() as f32 * 1.000_01, sum, lower_sum }
+    Row { scale: steps.upper, loss: lost.sqrt() as f32 * 1.000_01, sum, lower_sum }
 }
 
 /// The vector that two planes stand for; without a lower one, the upper alone.
@@ -73,19 +95,16 @@ pub struct Probe {
 
 impl Probe {
     pub(crate) fn new(query: &[f32], width: usize) -> Self {
-        let upper = peak(query) / TOP;
-        let (step, inverse) = (upper / FINER, if upper > 0.0 { 1.0 / upper } else { 0.0 });
-        let fine = if step > 0.0 { 1.0 / step } else { 0.0 };
+        let steps = Steps::of(query);
         let (mut hi, mut lo) = (vec![0i8; width], vec![0i8; width]);
         for ((v, hi), lo) in query.iter().zip(&mut hi).zip(&mut lo) {
-            let whole = nearest(v * inverse);
-            *hi = whole as i8;
-            *lo = nearest((v - whole * upper) * fine).clamp(-TOP, TOP) as i8;
+            let (whole, rest) = steps.split(*v);
+            (*hi, *lo) = (whole as i8, rest as i8);
         }
         // no value is off by more than half a step of the lower plane
-        let loss = 0.5 * step * (query.len() as f32).sqrt() * 1.001;
+        let loss = 0.5 * steps.lower * (query.len() as f32).sqrt() * 1.001;
         let norm = (dot_f32(query, query).sqrt() + loss) * 1.000_1;
-        Self { vector: query.to_vec(), hi, lo, step, norm, loss }
+        Self { vector: query.to_vec(), hi, lo, step: steps.lower, norm, loss }
     }
 
     /// Approximate dot product from the two integer ones.

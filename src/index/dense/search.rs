@@ -1,8 +1,8 @@
 //! Top-k over the parts of a stack.
 //!
 //! Exact: every visible document gets an approximate score and an upper bound from the int8 scan. Candidates are then taken by falling bound and
-//! rescored with both planes until no bound left can reach the k-th hit: the outcome is that of a scan of both planes. Approximate, where much is visible: sketches
-//! choose a few hundred rows, and these go the same way. A gate that lets few through makes the search look further, and at everything in the end.
+//! rescored with both planes until no bound left can reach the k-th hit: the outcome is that of a scan of both planes. Approximate, where much is
+//! visible: sketches choose some hundred rows, and these go the same way. A gate that lets few through makes the search look further, and at everything in the end.
 //! Statistics are added up as integers, so neither the order of documents nor their distribution over parts shows in them.
 
 use super::PartConfig;
