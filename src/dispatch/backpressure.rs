@@ -62,10 +62,13 @@ pub enum Admission {
 }
 
 impl Room {
-    /// Time until a message that comes now would be begun, by the median: 0 when a place is free.
+    /// Time until a message that comes now would be begun, by the median: 0 when nobody waits. Calls end one by one, not in rounds.
     pub fn expected_wait(&self) -> Duration {
-        let rounds = (self.waiting as u64 + 1) / u64::from(self.concurrency.max(1));
-        Duration::from_millis(self.p50_ms.unwrap_or(0).saturating_mul(rounds))
+        if self.waiting == 0 {
+            return Duration::ZERO;
+        }
+        let before = (self.waiting as u64 + 1).saturating_mul(self.p50_ms.unwrap_or(0));
+        Duration::from_millis(before / u64::from(self.concurrency.max(1)))
     }
 
     /// Decides.
@@ -137,9 +140,10 @@ mod tests {
 
     #[test]
     fn a_message_that_would_die_waiting_is_refused() {
-        // 20 at once, 12 s each: a message of 30 s can wait for one round, not for two
+        // 20 at once, 12 s each: a message of 30 s can wait 18 s
         let slow = Room { concurrency: 20, p50_ms: Some(12_000), ..ROOM };
-        assert_eq!(code(Room { waiting: 20, ..slow }, NEW), None);
+        assert_eq!(code(Room { waiting: 29, ..slow }, NEW), None);
+        assert_eq!(code(Room { waiting: 30, ..slow }, NEW), Some(Code::AgentBusy));
         assert_eq!(code(Room { waiting: 39, ..slow }, NEW), Some(Code::AgentBusy));
         assert_eq!(code(Room { waiting: 39, ..slow }, Newcomer { left: Duration::from_secs(3_600), ..NEW }), None, "a patient one waits");
         assert_eq!(code(Room { waiting: 0, p50_ms: Some(60_000), ..slow }, NEW), None, "an empty queue always gives it a try");

@@ -7,13 +7,12 @@
 
 use super::Ingest;
 use crate::error::{Code, Error};
-use crate::store::{OutcomeQuery, Packed, StoreError};
+use crate::store::OutcomeQuery;
 use crate::types::outcome::{CapKey, Outcome, OutcomeFilter, OutcomePage, Report, Verdict};
 use crate::types::principal::Grant;
 use crate::types::text::{self, fold_name};
 use crate::types::{AgentKey, Fault, Principal};
 use crate::view::View;
-use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +36,16 @@ pub struct ReceiptEvent {
     pub capability: String,
     /// `acked` or `rejected`, or `timeout` for every other end.
     pub verdict: Verdict,
+    /// When, milliseconds since the epoch.
+    pub at_ms: i64,
+    /// What was asked in words, as the decision read it; absent when texts are not kept.
+    pub text: Option<String>,
+    /// Who asked.
+    pub caller: String,
+    /// Their tenant.
+    pub tenant: Option<String>,
+    /// Capability that they used before.
+    pub previous: Option<String>,
 }
 
 fn name(text: &str) -> Option<String> {
@@ -56,38 +65,24 @@ pub(super) fn scope_of(who: &Principal) -> String {
 /// What the decision log is behind at most when it keeps up: who reports at once is not told that there was no such decision.
 const LOG_LAG: Duration = Duration::from_millis(100);
 
-/// What of a logged decision says who asked, and after what.
-#[derive(Deserialize)]
-struct Asked {
-    principal: Asker,
-    previous: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Asker {
-    tenant: Option<String>,
-}
-
 /// The end of a delivery as an outcome.
-fn ended(event: ReceiptEvent, logged: Packed, at_ms: i64) -> Result<Outcome, StoreError> {
+fn ended(event: ReceiptEvent) -> Outcome {
     let subject = CapKey::new(event.agent, &event.capability);
-    let asked: Asked = logged.body()?;
-    let (tenant, previous) = (asked.principal.tenant, asked.previous.map(|p| fold_name(&p)));
-    Ok(Outcome {
+    Outcome {
         id: event.decision_id.clone(),
-        at_ms,
+        at_ms: event.at_ms,
         decision_id: Some(event.decision_id),
-        text: logged.text,
-        tenant,
-        caller: logged.caller,
+        text: event.text,
+        tenant: event.tenant,
+        caller: event.caller,
         reporter: format!("agent:{}", subject.agent),
         own: true,
         scope: String::new(),
         verdict: event.verdict,
         chosen: Some(subject),
         correct: None,
-        previous,
-    })
+        previous: event.previous.map(|p| fold_name(&p)),
+    }
 }
 
 impl Ingest {
@@ -115,33 +110,29 @@ impl Ingest {
             .collect()
     }
 
-    /// Takes ends of deliveries, in one write. Their agents speak for themselves, so what they praise counts only up to a bound. Those whose decision is
-    /// not in the log teach nothing. Answers how many were kept.
+    /// Takes ends of deliveries, in one write. Their agents speak for themselves, so what they praise counts only up to a bound. Answers how many were kept.
     pub async fn delivered(&self, events: Vec<ReceiptEvent>) -> Result<usize, Error> {
-        let (store, at_ms) = (self.store.clone(), self.clock.now_ms());
-        let read = move || -> Result<Vec<Outcome>, Error> {
-            let one = |event: ReceiptEvent| match store.packed_decision(&event.decision_id)? {
-                Some(logged) => ended(event, logged, at_ms).map(Some),
-                None => Ok(None),
-            };
-            events.into_iter().filter_map(|event| one(event).map_err(Error::from).transpose()).collect()
-        };
-        let outcomes = tokio::task::spawn_blocking(read).await.map_err(Error::internal)??;
+        let outcomes: Vec<Outcome> = events.into_iter().map(ended).collect();
         let kept = outcomes.len();
         if kept > 0 {
-            self.keep(outcomes).await?;
+            self.store.put_outcomes_beside(outcomes.clone()).await?;
+            self.learn_of(&outcomes);
         }
         Ok(kept)
     }
 
     async fn keep(&self, outcomes: Vec<Outcome>) -> Result<(), Error> {
         self.store.put_outcomes(outcomes.clone()).await?;
-        self.remember(&outcomes);
+        self.learn_of(&outcomes);
+        Ok(())
+    }
+
+    fn learn_of(&self, outcomes: &[Outcome]) {
+        self.remember(outcomes);
         // heads learn from texts: what was asked for by name changes the history alone
         if outcomes.iter().any(|o| o.text.as_deref().is_some_and(|t| !t.trim().is_empty())) {
             self.learning.ring();
         }
-        Ok(())
     }
 
     fn outcome(&self, view: &View, who: &Principal, report: Report) -> Result<Outcome, Error> {

@@ -17,6 +17,7 @@ pub use windows::Quantiles;
 use crate::types::request::Heartbeat;
 use crate::types::{AgentKey, Fault, Manifest};
 use agent::{AgentMemory, Terms};
+use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -76,7 +77,8 @@ pub struct LiveChange {
 /// The live state of all agents at a moment. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct LiveSnapshot {
-    agents: Arc<HashMap<AgentKey, AgentLive>>,
+    /// Two looks a candidate in every decision: a quick hash, keyed by chance so that nobody can choose ids that collide.
+    agents: Arc<HashMap<AgentKey, AgentLive, RandomState>>,
     /// Agents that changed since then; nothing for those that are gone.
     newer: imbl::HashMap<AgentKey, Option<AgentLive>>,
     /// When it was taken, ms since the epoch.
@@ -204,7 +206,7 @@ impl LiveTable {
         self.protect(now_ms);
         let forgive_from = self.protecting.map(|(from, _)| from);
         let mut changes = Vec::new();
-        let mut agents = HashMap::with_capacity(self.agents.len());
+        let mut agents = HashMap::with_capacity_and_hasher(self.agents.len(), RandomState::default());
         for (key, memory) in &mut self.agents {
             let live = memory.at(now_ms, forgive_from);
             if memory.shown.is_some_and(|shown| shown != live.reach) {

@@ -337,7 +337,12 @@ fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible
     let mut wanted: Vec<(Arc<str>, f32)> = Vec::new();
     // who can do which of them: agents with the same name for something else don't come along
     let mut able: Vec<(AgentKey, Arc<str>)> = Vec::new();
-    for clause in clauses {
+    let mut newcomers: Vec<Item> = Vec::new();
+    for (before, clause) in clauses.iter().enumerate() {
+        if wanted.len() + clauses.len() - before < 2 {
+            // one wish at most: what is left to look at can't change that
+            return;
+        }
         let scored = score(
             view,
             query,
@@ -361,12 +366,13 @@ fn several(view: &View, query: &Query, clauses: &[&QueryPart], visible: &Visible
         let near = near.filter_map(|i| scored.recall.found.get(*i)).filter_map(|f| view.cap(f.slot));
         able.extend(near.filter(|c| c.folded() == cap.folded()).map(|c| (c.agent.key.clone(), c.folded().clone())));
         if !list.items.iter().any(|i| i.agent == cap.agent.key && i.folded == *cap.folded()) {
-            list.items.extend(item(view, query, gate, &scored, at, scored.confidence.right));
+            newcomers.extend(item(view, query, gate, &scored, at, scored.confidence.right));
         }
     }
     if wanted.len() < 2 {
         return;
     }
+    list.items.append(&mut newcomers);
     list.facts.clauses = wanted.len();
     list.facts.in_scope = wanted.iter().map(|w| w.1).fold(list.facts.in_scope, f32::max);
     let top = list.items.first().map_or(0.0, |i| i.similarity);

@@ -56,6 +56,13 @@ pub fn cut(text: &str, max: usize) -> (&str, bool) {
     }
 }
 
+/// What of a text is read: its first `max` characters, cleaned; and whether something was cut off.
+pub fn words(text: &str, max: usize) -> (String, bool) {
+    // the length is cut before anything else looks at the text
+    let (raw, was_cut) = cut(text, max);
+    (text::half_width(&text::clean(raw)).trim().to_string(), was_cut)
+}
+
 /// Makes a query of a request. `local` says that no tokens are configured, so that the request's caller and tenant are taken at their word.
 pub fn prepare(
     principal: &Principal,
@@ -92,13 +99,11 @@ pub fn prepare(
         who.scopes = who.scopes.narrowed(scopes);
     }
 
-    // the length is cut before anything else looks at the text
-    let (raw, was_cut) = cut(&request.query, limits.text_chars);
+    let (cleaned, was_cut) = words(&request.query, limits.text_chars);
     if was_cut {
         notes.push(Note::new("field_truncated", format!("query was cut to its first {} characters", limits.text_chars)));
     }
-    let cleaned = text::half_width(&text::clean(raw));
-    let words = cleaned.trim();
+    let words = cleaned.as_str();
     let capability = request.capability.as_deref().map(|c| text::clean(cut(c, 256).0).trim().to_string()).filter(|c| !c.is_empty());
     let target = request.target.as_deref().filter(|t| !t.is_empty()).and_then(|t| match parse_agent(t) {
         Ok(key) => Some(key),

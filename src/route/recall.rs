@@ -348,7 +348,8 @@ pub fn recall(view: &View, query: &Query, ask: Ask<'_>, learned: &[u32], visible
     if let Some(arm) = lead.and_then(|i| out.arms.get_mut(i)) {
         arm.lead = true;
     }
-    let lex = LexQuery::new(text);
+    // a name that was said outright is not weighed by its words
+    let lex = LexQuery::new(if exact { "" } else { text });
     let bound = view.words.bind(&lex, visible);
     if !exact {
         for hit in bound.search(per_arm, &mut |slot| gate.admits(slot)) {

@@ -13,6 +13,7 @@ use crate::route::shortlist::Shortlist;
 use crate::route::{pipeline, reading};
 use crate::telemetry::metrics::{Histogram, observe};
 use crate::types::decision::{Decision, Note};
+use crate::types::id::time_ordered;
 use crate::types::lang::Lang;
 use crate::types::policy::Policy;
 use crate::types::query::{PartKind, Query, QueryPart, QueryVector};
@@ -150,7 +151,7 @@ impl Resolver {
         if getrandom::fill(&mut bytes).is_err() {
             bytes = hash::ContentHash::of_text(&format!("{}-{}", self.draw(), self.clock.now_ms())).0[..16].try_into().unwrap_or([0; 16]);
         }
-        hex::encode(bytes)
+        hex::encode(time_ordered(self.clock.now_ms(), bytes))
     }
 
     /// Gives the query and its parts their vectors.

@@ -7,12 +7,12 @@
 use super::readers::Readers;
 use super::{Store, StoreError};
 use crate::types::DecisionKind;
-use flate2::{Compression, read::ZlibDecoder, write::ZlibEncoder};
+use flate2::{Compress, Compression, FlushCompress, Status, read::ZlibDecoder};
 use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::ops::ControlFlow;
 
 /// Largest body after decompression, bytes.
@@ -40,8 +40,8 @@ pub struct DecisionRecord<B = Value> {
 }
 
 impl<B: Serialize> DecisionRecord<B> {
-    fn packed(self) -> Result<DecisionRecord<Vec<u8>>, StoreError> {
-        let body = pack(&self.body)?;
+    fn packed(self, packer: &mut Packer) -> Result<DecisionRecord<Vec<u8>>, StoreError> {
+        let body = packer.pack(&self.body)?;
         Ok(DecisionRecord { id: self.id, at_ms: self.at_ms, caller: self.caller, kind: self.kind, text: self.text, body })
     }
 }
@@ -71,9 +71,12 @@ pub struct Span {
 impl Store {
     /// Writes records and waits until they are durable; a record with a known id is ignored.
     pub async fn log_decisions<B: Serialize + Send + 'static>(&self, records: Vec<DecisionRecord<B>>) -> Result<(), StoreError> {
-        let pack_all = move || records.into_iter().map(DecisionRecord::packed).collect::<Result<Vec<_>, _>>();
+        let pack_all = move || {
+            let mut packer = Packer::default();
+            records.into_iter().map(|record| record.packed(&mut packer)).collect::<Result<Vec<_>, _>>()
+        };
         let packed = tokio::task::spawn_blocking(pack_all).await.map_err(|e| StoreError::Internal(e.to_string()))??;
-        self.writer.write(move |c| packed.iter().try_for_each(|record| insert(c, record))).await
+        self.writer.write_beside(move |c| packed.iter().try_for_each(|record| insert(c, record))).await
     }
 
     /// One decision by its id.
@@ -280,12 +283,33 @@ impl Packed {
     }
 }
 
-fn pack(body: &impl Serialize) -> Result<Vec<u8>, StoreError> {
-    let fault = |e: std::io::Error| StoreError::Internal(e.to_string());
-    let json = serde_json::to_vec(body).map_err(|e| StoreError::Internal(e.to_string()))?;
-    let mut encoder = ZlibEncoder::new(Vec::with_capacity(json.len() / 3), Compression::fast());
-    encoder.write_all(&json).map_err(fault)?;
-    encoder.finish().map_err(fault)
+/// Makes bodies small, one after the other: what compressing needs (300 KiB) is made ready once.
+struct Packer {
+    json: Vec<u8>,
+    zlib: Compress,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self { json: Vec::new(), zlib: Compress::new(Compression::fast(), true) }
+    }
+}
+
+impl Packer {
+    fn pack(&mut self, body: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+        self.json.clear();
+        serde_json::to_writer(&mut self.json, body).map_err(|e| StoreError::Internal(e.to_string()))?;
+        self.zlib.reset();
+        let mut out = Vec::with_capacity(self.json.len() / 2 + 64);
+        loop {
+            let rest = usize::try_from(self.zlib.total_in()).ok().and_then(|read| self.json.get(read..)).unwrap_or_default();
+            match self.zlib.compress_vec(rest, &mut out, FlushCompress::Finish) {
+                Ok(Status::StreamEnd) => return Ok(out),
+                Ok(Status::Ok | Status::BufError) => out.reserve(out.capacity() / 2 + 64),
+                Err(e) => return Err(StoreError::Internal(e.to_string())),
+            }
+        }
+    }
 }
 
 fn insert(c: &rusqlite::Connection, record: &DecisionRecord<Vec<u8>>) -> Result<(), StoreError> {

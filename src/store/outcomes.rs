@@ -8,7 +8,7 @@ use super::readers::Readers;
 use super::sum::Sum;
 use super::{Store, StoreError};
 use crate::types::outcome::{CapKey, Outcome, Verdict};
-use rusqlite::{Row, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 
 /// The table, as a migration.
 pub(super) const TABLES: &str = "CREATE TABLE outcomes (
@@ -84,38 +84,43 @@ impl OutcomeQuery {
     }
 }
 
+fn insert(c: &Connection, outcomes: &[Outcome]) -> Result<(), StoreError> {
+    let mut insert = c.prepare_cached(
+        "INSERT OR REPLACE INTO outcomes (reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous, crc)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+    )?;
+    for o in outcomes {
+        let (chosen, correct) = (o.chosen.as_ref().map(ToString::to_string), o.correct.as_ref().map(ToString::to_string));
+        let crc = sum(o, o.verdict.as_str(), chosen.as_deref(), correct.as_deref()).done();
+        insert.execute(rusqlite::params![
+            &o.reporter,
+            &o.id,
+            o.at_ms,
+            &o.decision_id,
+            &o.text,
+            &o.tenant,
+            &o.caller,
+            i64::from(o.own),
+            &o.scope,
+            o.verdict.as_str(),
+            chosen,
+            correct,
+            &o.previous,
+            crc,
+        ])?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Writes outcomes and waits until they are durable. An id that its reporter used before is replaced.
     pub async fn put_outcomes(&self, outcomes: Vec<Outcome>) -> Result<(), StoreError> {
-        self.writer
-            .write(move |c| {
-                let mut insert = c.prepare_cached(
-                    "INSERT OR REPLACE INTO outcomes (reporter, id, at_ms, decision, text, tenant, caller, own, scope, verdict, chosen, correct, previous, crc)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-                )?;
-                for o in &outcomes {
-                    let (chosen, correct) = (o.chosen.as_ref().map(ToString::to_string), o.correct.as_ref().map(ToString::to_string));
-                    let crc = sum(o, o.verdict.as_str(), chosen.as_deref(), correct.as_deref()).done();
-                    insert.execute(rusqlite::params![
-                        &o.reporter,
-                        &o.id,
-                        o.at_ms,
-                        &o.decision_id,
-                        &o.text,
-                        &o.tenant,
-                        &o.caller,
-                        i64::from(o.own),
-                        &o.scope,
-                        o.verdict.as_str(),
-                        chosen,
-                        correct,
-                        &o.previous,
-                        crc,
-                    ])?;
-                }
-                Ok(())
-            })
-            .await
+        self.writer.write(move |c| insert(c, &outcomes)).await
+    }
+
+    /// The same for those that nobody waits for: written in the company of something urgent.
+    pub async fn put_outcomes_beside(&self, outcomes: Vec<Outcome>) -> Result<(), StoreError> {
+        self.writer.write_beside(move |c| insert(c, &outcomes)).await
     }
 
     /// Outcomes newest first, each with its place; at most `limit`.

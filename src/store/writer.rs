@@ -1,6 +1,7 @@
 //! The one thread that writes. Operations wait in a bounded queue; whatever waits is written in one transaction, and answered after the commit.
 //!
-//! In: closures over the connection. Out: their results, once they are durable.
+//! In: closures over the connection. Out: their results, once they are durable. What nobody waits for (logs) lingers for company, so that it shares the
+//! transaction of something urgent instead of making one of its own.
 //! Invariants: an operation that fails or panics undoes itself alone (a savepoint of its own); nothing is answered before the commit; when the
 //! commit fails every operation of the batch gets that error; after an I/O error no further write is taken (a full disk is not one).
 //! Each commit is marked before it is answered (`store::mark`). Cost: one sync a batch. Not here: what is written.
@@ -10,18 +11,21 @@ use super::error::StoreError;
 use super::mark::Mark;
 use crate::clock::{Clock, SystemClock};
 use crate::telemetry::metrics::{Histogram, observe};
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Operations that may wait.
 const QUEUE: usize = 4096;
 /// Operations in one transaction.
 const BATCH: usize = 512;
+/// How long an operation that nobody waits for looks for company.
+const LINGER: Duration = Duration::from_millis(10);
 
 trait Job: Send {
     /// Runs inside the transaction; whether it may be kept.
@@ -71,6 +75,7 @@ pub struct WriterStats {
 /// Handle of the writer thread.
 pub struct Writer {
     jobs: Option<Sender<Box<dyn Job>>>,
+    idle: Option<Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
     stats: Arc<WriterStats>,
 }
@@ -78,14 +83,15 @@ pub struct Writer {
 impl Writer {
     /// Starts the thread on its connection; `mark` is kept after each commit, and `checkpoints` told of it.
     pub fn start(connection: Connection, mark: Option<Mark>, checkpoints: Option<Checkpoints>) -> Result<Self, StoreError> {
-        let (jobs, queue) = bounded(QUEUE);
+        let ((jobs, queue), (idle, idle_queue)) = (bounded(QUEUE), bounded(QUEUE));
+        let queues = Queues { urgent: queue, idle: idle_queue };
         let stats = Arc::new(WriterStats::default());
         let seen = stats.clone();
         let thread = std::thread::Builder::new()
             .name("reach-store".into())
-            .spawn(move || write_all(connection, mark, checkpoints, &queue, &seen))
+            .spawn(move || write_all(connection, mark, checkpoints, &queues, &seen))
             .map_err(|e| StoreError::Internal(format!("no thread for the writer: {e}")))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), stats })
+        Ok(Self { jobs: Some(jobs), idle: Some(idle), thread: Some(thread), stats })
     }
 
     /// Counters.
@@ -93,9 +99,8 @@ impl Writer {
         &self.stats
     }
 
-    fn put(&self, job: Box<dyn Job>) -> Result<(), StoreError> {
-        let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
-        jobs.try_send(job).map_err(|e| match e {
+    fn put(&self, queue: Option<&Sender<Box<dyn Job>>>, job: Box<dyn Job>) -> Result<(), StoreError> {
+        queue.ok_or(StoreError::Closed)?.try_send(job).map_err(|e| match e {
             TrySendError::Full(_) => {
                 self.stats.refused.fetch_add(1, Ordering::Relaxed);
                 StoreError::Overloaded
@@ -109,10 +114,26 @@ impl Writer {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.write_by(self.jobs.as_ref(), work).await
+    }
+
+    /// The same for what can wait for others: a log, a lesson. It is written with the next urgent operation, or after 10 ms.
+    pub async fn write_beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write_by(self.idle.as_ref(), work).await
+    }
+
+    async fn write_by<T: Send + 'static>(
+        &self,
+        queue: Option<&Sender<Box<dyn Job>>>,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         // the caller may have left: then nobody wants the answer
         let reply = move |result| drop(answer.send(result));
-        self.put(Box::new(Operation { work: Some(work), result: None, reply }))?;
+        self.put(queue, Box::new(Operation { work: Some(work), result: None, reply }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -122,14 +143,14 @@ impl Writer {
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
         done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
     ) -> Result<(), StoreError> {
-        self.put(Box::new(Operation { work: Some(work), result: None, reply: done }))
+        self.put(self.jobs.as_ref(), Box::new(Operation { work: Some(work), result: None, reply: done }))
     }
 }
 
 impl Drop for Writer {
     /// Takes no more, writes what waits, then ends the thread.
     fn drop(&mut self) {
-        self.jobs = None;
+        (self.jobs, self.idle) = (None, None);
         if let Some(thread) = self.thread.take() {
             // a panic of the thread was answered to its callers already
             drop(thread.join());
@@ -137,17 +158,45 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(
-    connection: Connection,
-    mut mark: Option<Mark>,
-    mut checkpoints: Option<Checkpoints>,
-    queue: &Receiver<Box<dyn Job>>,
-    stats: &WriterStats,
-) {
+/// What waits to be written.
+struct Queues {
+    urgent: Receiver<Box<dyn Job>>,
+    idle: Receiver<Box<dyn Job>>,
+}
+
+impl Queues {
+    /// What belongs into the next transaction, urgent operations first; waits for something. Empty when both queues are closed and done.
+    fn next(&self) -> Vec<Box<dyn Job>> {
+        let mut batch: Vec<Box<dyn Job>> = Vec::new();
+        let mut company: Vec<Box<dyn Job>> = Vec::new();
+        select! {
+            recv(self.urgent) -> job => batch.extend(job),
+            recv(self.idle) -> job => company.extend(job),
+        }
+        if batch.is_empty() {
+            batch.extend(self.urgent.recv_timeout(LINGER));
+        }
+        batch.extend(self.urgent.try_iter().take(BATCH.saturating_sub(batch.len())));
+        batch.append(&mut company);
+        batch.extend(self.idle.try_iter().take(BATCH.saturating_sub(batch.len())));
+        if batch.is_empty() {
+            // one of the two is closed: the other's end is waited for
+            batch.extend(self.urgent.recv());
+        }
+        if batch.is_empty() {
+            batch.extend(self.idle.recv());
+        }
+        batch
+    }
+}
+
+fn write_all(connection: Connection, mut mark: Option<Mark>, mut checkpoints: Option<Checkpoints>, queues: &Queues, stats: &WriterStats) {
     let mut broken: Option<StoreError> = None;
-    while let Ok(first) = queue.recv() {
-        let mut batch = vec![first];
-        batch.extend(queue.try_iter().take(BATCH - 1));
+    loop {
+        let mut batch = queues.next();
+        if batch.is_empty() {
+            break;
+        }
         let fate = match &broken {
             Some(error) => Err(error.clone()),
             None => {

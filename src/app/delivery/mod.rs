@@ -109,8 +109,10 @@ pub struct Around<'a> {
 pub async fn start(around: Around<'_>) -> Result<Dispatcher, Error> {
     let Around { config, store, views, resolver, ingest, clock, tasks } = around;
     let messages: Arc<dyn MessageStore> = Arc::new(SqliteMessages::new(store.clone()));
+    let text_chars = config.decision_log.keep_text.then_some(config.server.limits.text_chars);
+    let lessons = Lessons::start(ingest, text_chars, tasks);
     let mut sinks: Vec<Arc<dyn OutcomeSink>> =
-        vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(Lessons::start(ingest, tasks))];
+        vec![Arc::new(LiveFeed::new(ingest.live().clone())), Arc::new(meter::Durations), Arc::new(lessons)];
     if let Some(collector) = &config.telemetry.otlp {
         sinks.push(Arc::new(Spans::start(collector, messages.clone(), guard(config)?, tasks)));
     }

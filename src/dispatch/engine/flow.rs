@@ -63,9 +63,8 @@ impl Engine {
                     lane.pace.add(now_ms, took_ms, good);
                 }
                 let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
-                let (caller, tenant) = (o.envelope.principal.caller.clone(), o.envelope.principal.tenant.clone());
-                let delivery = o.head.delivery;
-                let outcome = Outcome { id, agent, capability, delivery, caller, tenant, at_ms: now_ms, kind, took_ms, decision_id };
+                let (envelope, delivery) = (o.envelope.clone(), o.head.delivery);
+                let outcome = Outcome { id, agent, capability, delivery, envelope, at_ms: now_ms, kind, took_ms, decision_id };
                 self.out.push(Effect::Outcome(outcome));
             }
         }
@@ -348,7 +347,9 @@ impl Engine {
             let (agent, capability) = (message.head.agent.clone()?, message.head.capability.clone()?);
             Some(Target::plain(agent, &capability))
         });
-        self.open.insert(id, Open::new(message, known.clone()));
+        let mut open = Open::new(message, known.clone());
+        open.stored = true;
+        self.open.insert(id, open);
         match state {
             State::Queued => {
                 if let (true, Some(t)) = (again, &known) {

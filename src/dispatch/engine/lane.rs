@@ -135,6 +135,15 @@ impl Lane {
         Some(true)
     }
 
+    /// Whether a call to `capability` may begin now before anybody else's: nobody waits, there is room, and neither the breaker nor a rate has a say.
+    pub fn idle(&mut self, now_ms: i64, capability: &str) -> bool {
+        self.queue.is_empty()
+            && self.credits != Some(0)
+            && self.calls.free(now_ms) > 0
+            && self.breaker.state(now_ms) == BreakerState::Passing
+            && !self.buckets.contains_key(capability)
+    }
+
     pub fn view(&self, agent: &AgentKey, now_ms: i64) -> LaneView {
         let pace = self.pace.view(now_ms);
         LaneView {

@@ -57,6 +57,8 @@ struct Open {
     put_off: u32,
     /// Batch and place of its last write among the effects that were not taken yet.
     written: (u64, usize),
+    /// The write that took it in is durable.
+    stored: bool,
 }
 
 /// What was heard of a delivery.
@@ -171,7 +173,15 @@ impl Engine {
     /// Takes in a message for `target`. It is taken in when its write is.
     pub fn submit(&mut self, now_ms: i64, envelope: Envelope, target: Target) -> Result<ReachId, Refused> {
         let events = vec![Event::Routing { exclude: Vec::new() }, routed(&target, envelope.source)];
-        self.take_in(now_ms, envelope, events, Some(target))
+        let (agent, capability) = (target.agent.clone(), target.capability.clone());
+        let at_once = envelope.expires_ms() > now_ms && !self.held && self.lane_of(now_ms, &target).idle(now_ms, &capability);
+        let id = self.take_in(now_ms, envelope, events, Some(target))?;
+        if at_once {
+            // nobody is before it: its first delivery is part of the write that takes it in
+            self.touched.insert(agent.clone());
+            self.lease(now_ms, id, &agent);
+        }
+        Ok(id)
     }
 
     /// Takes in a message that goes to nobody: it comes back at once, and stays on record.
@@ -199,6 +209,7 @@ impl Engine {
             Wrote::Stored => self.durable(now_ms, id, seq),
             // a submit that repeats another one, or a message that somebody else has changed: not ours to move
             Wrote::Existing(_) | Wrote::Conflict(_) | Wrote::Quota | Wrote::Moved => {
+                self.unlease(id);
                 self.leave(now_ms, id, Verdict::Neutral);
                 self.open.remove(&id);
             }
@@ -207,9 +218,15 @@ impl Engine {
 
     fn durable(&mut self, now_ms: i64, id: ReachId, seq: u32) {
         let Some(o) = self.open.get_mut(&id) else { return };
-        if seq == 3 && o.head.delivery == 0 || seq == 1 {
+        if !std::mem::replace(&mut o.stored, true) {
             self.counters.submitted += 1;
             self.counters.unrouted += u64::from(o.head.state == State::RouteFailed);
+            if o.in_call
+                && let Some(lane) = o.target.as_ref().and_then(|t| self.lanes.get_mut(&t.agent))
+            {
+                lane.budget.first(now_ms);
+                self.all_retries.first(now_ms);
+            }
         }
         if o.head.seq != seq {
             return; // a newer change is under way and will be acted upon
@@ -441,9 +458,8 @@ impl Engine {
             };
             if let (Some(agent), Some(capability)) = (&agent, &capability) {
                 let (agent, capability, decision_id) = (agent.clone(), capability.clone(), decision_id.clone());
-                let (caller, tenant) = (o.envelope.principal.caller.clone(), o.envelope.principal.tenant.clone());
-                let delivery = o.head.delivery;
-                let outcome = Outcome { id, agent, capability, delivery, caller, tenant, at_ms: now_ms, kind, took_ms, decision_id };
+                let (envelope, delivery) = (o.envelope.clone(), o.head.delivery);
+                let outcome = Outcome { id, agent, capability, delivery, envelope, at_ms: now_ms, kind, took_ms, decision_id };
                 self.out.push(Effect::Outcome(outcome));
             }
         }
@@ -506,7 +522,7 @@ impl Engine {
         let poison_limit = self.config.poison_limit;
         let Some(o) = self.open.get_mut(&id) else { return };
         o.queued = false;
-        let first = o.head.delivery == 0;
+        let (first, stored) = (o.head.delivery == 0, o.stored);
         if o.head.state != State::Queued {
             return;
         }
@@ -526,11 +542,14 @@ impl Engine {
         lane.calls.take(now_ms);
         lane.running.insert((now_ms, id));
         let permit = if self.config.protect.breaker { lane.breaker.admit(now_ms) } else { None };
-        if first {
-            lane.budget.first(now_ms);
-            self.all_retries.first(now_ms);
-        } else {
-            self.counters.retries += 1;
+        match (first, stored) {
+            (true, true) => {
+                lane.budget.first(now_ms);
+                self.all_retries.first(now_ms);
+            }
+            // counted when it is known to be no repetition
+            (true, false) => {}
+            (false, _) => self.counters.retries += 1,
         }
         if let Some(o) = self.open.get_mut(&id) {
             o.permit = permit;
@@ -541,6 +560,15 @@ impl Engine {
         if self.step(now_ms, id, vec![Event::Leased { until_ms }]).is_err() {
             self.leave(now_ms, id, Verdict::Neutral);
         }
+    }
+
+    /// Takes back the delivery that was part of a submission which was not taken in (a repetition): it asked the agent for nothing.
+    fn unlease(&mut self, id: ReachId) {
+        let Some(o) = self.open.get(&id).filter(|o| !o.stored && o.in_call) else { return };
+        if let Some(lane) = o.target.as_ref().and_then(|t| self.lanes.get_mut(&t.agent)) {
+            lane.credits = lane.credits.map(|c| c.saturating_add(1));
+        }
+        self.counters.deliveries = self.counters.deliveries.saturating_sub(1);
     }
 
     /// `left` instead of what is left of the ttl.
@@ -605,6 +633,7 @@ impl Open {
             after_reject: false,
             put_off: 0,
             written: (0, 0),
+            stored: false,
         }
     }
 }
@@ -623,3 +652,6 @@ fn routed(target: &Target, source: Source) -> Event {
 fn ms(n: i64) -> Duration {
     Duration::from_millis(u64::try_from(n).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

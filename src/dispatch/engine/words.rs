@@ -126,10 +126,8 @@ pub struct Outcome {
     pub capability: Arc<str>,
     /// Which delivery.
     pub delivery: u32,
-    /// Who sent the message.
-    pub caller: Arc<str>,
-    /// Their tenant.
-    pub tenant: Option<Arc<str>>,
+    /// What was asked, and by whom.
+    pub envelope: Arc<Envelope>,
     /// When, milliseconds since the epoch.
     pub at_ms: i64,
     /// `acked`, `rejected`, `refused`, `nacked`, `busy`, `timeout`, or `delivered`, `accepted` on the way.

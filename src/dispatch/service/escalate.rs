@@ -129,7 +129,9 @@ impl Dispatcher {
         let stop = self.inner.tasks.stop(Stage::Work);
         let mut last = None;
         for n in 0..TRIES {
-            let Some(envelope) = takes_over(dead, agent, capability, ttl, self.now_ms(), super::fresh_id()?) else { return Ok(()) };
+            let Some(envelope) = takes_over(dead, agent, capability, ttl, self.now_ms(), super::fresh_id(self.now_ms())?) else {
+                return Ok(());
+            };
             match self.submit_or_record(envelope).await {
                 Ok(()) => return Ok(()),
                 Err(e) if e.class() == Class::Retry => last = Some(e),

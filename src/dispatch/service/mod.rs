@@ -28,6 +28,7 @@ use crate::dispatch::steady::Steady;
 use crate::error::Error;
 use crate::tasks::{Stage, Tasks};
 use crate::types::envelope::ReachId;
+use crate::types::id::time_ordered;
 use crate::types::message::{Entry, Head, Message, State};
 use crate::types::{AgentKey, Decision};
 use parking_lot::Mutex;
@@ -159,18 +160,18 @@ pub struct Dispatcher {
     inner: Arc<Inner>,
 }
 
-/// Draws a fresh id from the operating system's randomness.
-pub fn fresh_id() -> Result<ReachId, Error> {
-    let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no randomness: {e}")))?;
-    Ok(ReachId::from_bytes(bytes))
+/// A fresh id: the time, then the operating system's randomness.
+pub fn fresh_id(now_ms: i64) -> Result<ReachId, Error> {
+    let mut random = [0u8; 16];
+    getrandom::fill(&mut random).map_err(|e| Error::internal(format!("no randomness: {e}")))?;
+    Ok(ReachId::from_bytes(time_ordered(now_ms, random)))
 }
 
 impl Dispatcher {
     /// Starts the service: takes up what the store holds, then pumps until the tasks are stopped.
     pub async fn start(ports: Ports, tasks: Tasks, settings: Settings) -> Result<Self, Error> {
         let Ports { store, next, guard, grpc, clock, sinks } = ports;
-        let seed = fresh_id()?.0 as u64;
+        let seed = fresh_id(clock.now_ms())?.0 as u64;
         let inner = Arc::new(Inner {
             engine: Mutex::new(Engine::new(settings.engine.clone(), seed)),
             outbox: Mutex::default(),

@@ -40,7 +40,7 @@ impl Dispatcher {
 
     fn checked_request(&self, principal: Principal, request: SubmitRequest) -> Result<Envelope, Error> {
         let principal = self.named(principal, request.caller.as_deref(), request.tenant.as_deref());
-        request.check(principal, self.now_ms(), fresh_id()?).map_err(refused_request)
+        request.check(principal, self.now_ms(), fresh_id(self.now_ms())?).map_err(refused_request)
     }
 
     async fn submit_envelope(&self, envelope: Envelope) -> Result<Submitted, Error> {
@@ -90,7 +90,7 @@ impl Dispatcher {
         let mut all = Vec::with_capacity(targets.len());
         for target in targets {
             let mut copy = Envelope::clone(&base);
-            copy.reach_id = fresh_id()?;
+            copy.reach_id = fresh_id(self.now_ms())?;
             copy.parent_id = Some(base.message_id.clone());
             copy.message_id = Arc::from(format!("{}#{}", base.message_id, target.agent));
             copy.idempotency_key = base.idempotency_key.as_ref().map(|k| Arc::from(format!("{k}#{}", target.agent)));
@@ -113,7 +113,7 @@ impl Dispatcher {
         if dead.head.state != State::DeadLetter {
             return Err(Error::new(Code::FailedPrecondition, "only a dead letter can be replayed"));
         }
-        self.submit_envelope(replayed(&dead, self.now_ms(), fresh_id()?, ttl)).await
+        self.submit_envelope(replayed(&dead, self.now_ms(), fresh_id(self.now_ms())?, ttl)).await
     }
 
     /// Whether anything is taken in now, and whether the callback may be called.
