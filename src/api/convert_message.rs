@@ -303,9 +303,10 @@ pub fn work_receipt(m: pb::WorkReceipt) -> Result<Receipt, Error> {
         "progress" => partial(m.data).map(Receipt::Progress),
         "ack" => result(m.data, m.text).map(Receipt::Acked),
         "nack" => Ok(nacked(m.reason, m.retry_after_ms)),
+        "broken" => Ok(Receipt::Nacked { cause: Cause::Broken, reason: words(m.reason, "it broke off"), retry_after: None }),
         "refuse" => Ok(Receipt::Refused { code: Code::AgentRejected, reason: words(m.reason, "the agent refused it") }),
         "reject" => Ok(Receipt::Rejected(words(m.reason, "not mine"))),
-        _ => Err(Error::invalid_at("/kind", "delivered, accepted, progress, ack, nack, refuse or reject", "correct it")),
+        _ => Err(Error::invalid_at("/kind", "delivered, accepted, progress, ack, nack, broken, refuse or reject", "correct it")),
     }
 }
 

@@ -177,6 +177,9 @@ impl Service {
         self.run(call, if dead { "list_dead_letters" } else { "list_messages" }, None, async {
             let mut filter = convert::filter(&message)?;
             if dead {
+                if filter.state.is_some_and(|s| s != State::DeadLetter) {
+                    return Err(Error::invalid_at("/state", "dead_letter, or nothing", "list other messages at /v1/messages"));
+                }
                 filter.state = Some(State::DeadLetter);
             }
             let page = self.dispatcher()?.list(&call.who, filter).await?;
@@ -200,20 +203,24 @@ impl Service {
                     "name them, or say which",
                 ));
             }
-            let ids = if message.ids.is_empty() {
-                let which = pb::ListMessagesRequest {
-                    dead_tag: message.dead_tag,
-                    agent: message.agent,
-                    limit: Some(message.limit.unwrap_or(100).min(100)),
-                    ..Default::default()
-                };
+            let limit = message.limit.map_or(REPLAYS, |n| n as usize);
+            if !(1..=REPLAYS).contains(&limit) {
+                return Err(Error::invalid_at("/limit", format!("a number from 1 to {REPLAYS}"), "replay the rest with another call"));
+            }
+            let mut ids = message.ids;
+            if ids.is_empty() {
+                let which =
+                    pb::ListMessagesRequest { dead_tag: message.dead_tag, agent: message.agent, limit: Some(1_000), ..Default::default() };
                 let filter = crate::dispatch::port::Filter { state: Some(State::DeadLetter), ..convert::filter(&which)? };
-                let page = dispatcher.list(&call.who, filter).await?;
-                // the oldest first, as they came
-                page.messages.iter().rev().map(|m| m.id().to_string()).collect()
-            } else {
-                message.ids
-            };
+                // the oldest first, as they came; what was replayed already is left alone
+                for letter in dispatcher.list(&call.who, filter).await?.messages.iter().rev() {
+                    if ids.len() < limit && dispatcher.later_reach(letter).await?.is_none() {
+                        ids.push(letter.id().to_string());
+                    }
+                }
+            }
+            let mut seen = std::collections::HashSet::new();
+            ids.retain(|id| seen.insert(id.clone()));
             let ttl = message.ttl_ms.map(Duration::from_millis);
             if ttl.is_some_and(|t| t.is_zero() || t > crate::types::envelope::MAX_TTL) {
                 return Err(Error::invalid_at("/ttl_ms", "1 ms to 24 h", "leave it out for that of the dead letter"));

@@ -147,7 +147,10 @@ impl Service {
     pub async fn heartbeat(&self, call: &Call, message: pb::HeartbeatRequest) -> Result<pb::AgentState, Error> {
         self.run(call, "heartbeat", None, async {
             let agent = convert::agent_key(message.agent.as_ref())?;
-            let beat = convert::heartbeat(&message)?;
+            let mut beat = convert::heartbeat(&message)?;
+            if message.leaving == Some(true) && self.parts.dispatch.as_ref().is_none_or(|d| d.sessions_of(&agent) == 0) {
+                beat.draining = Some(true);
+            }
             convert::state(&self.parts.registry.heartbeat(&call.who, &agent, beat).await?)
         })
         .await

@@ -34,7 +34,9 @@ pub fn answer(answer: &pb::ResolveResponse, explain: bool, colour: bool) -> Stri
     if !answer.calibrated {
         facts.push("uncalibrated".into());
     }
-    facts.push(format!("{} · {}", answer.preset, took(answer.took_us)));
+    facts.push(answer.preset.clone());
+    // inside a reply nobody measured it
+    facts.extend((answer.took_us > 0).then(|| took(answer.took_us)));
     lines.push(line("", &paint.dim(&facts.join(" · "))));
 
     labelled(&mut lines, "why", answer.reasons.iter().map(|n| escaped(&n.text)).collect());

@@ -35,6 +35,8 @@ pub enum Done {
     Text(String),
     /// Not: another attempt may help.
     Retry(String),
+    /// It was begun and broke off: another attempt only where doing it twice is the same as once.
+    Broken(String),
     /// Not, and no attempt can help.
     Refuse(String),
     /// Not its work.
@@ -120,7 +122,7 @@ impl Puller {
         };
         tokio::select! {
             ended = self.pull(worker, &stop) => {
-                let beat = pb::HeartbeatRequest { draining: Some(true), ..Default::default() };
+                let beat = pb::HeartbeatRequest { leaving: Some(true), ..Default::default() };
                 if self.beat.is_some() {
                     // the lease ends soon anyway
                     drop(tokio::time::timeout(Duration::from_secs(1), self.backend.heartbeat(self.agent.clone(), beat)).await);
@@ -284,6 +286,7 @@ impl State {
             Done::Data(data) => pb::WorkReceipt { data, ..receipt(&id, delivery, "ack") },
             Done::Text(text) => pb::WorkReceipt { text: Some(text), ..receipt(&id, delivery, "ack") },
             Done::Retry(reason) => pb::WorkReceipt { reason: Some(reason), ..receipt(&id, delivery, "nack") },
+            Done::Broken(reason) => pb::WorkReceipt { reason: Some(reason), ..receipt(&id, delivery, "broken") },
             Done::Refuse(reason) => pb::WorkReceipt { reason: Some(reason), ..receipt(&id, delivery, "refuse") },
             Done::Reject(reason) => pb::WorkReceipt { reason: Some(reason), ..receipt(&id, delivery, "reject") },
             Done::Silence => return,

@@ -1,8 +1,9 @@
 //! `reach wrap -- CMD`: makes an agent of any command line. One run of the command is one piece of work: the payload stands on its standard input as
 //! JSON, what it prints is the result.
 //!
-//! Exit codes: 0 done · 65 the payload is wrong, no further attempt · 66 not its work, the next agent is asked · anything else, or a signal: another
-//! attempt may help (the last lines of standard error are the reason). A run that takes longer than it may, or is called off, is killed.
+//! Exit codes: 0 done · 65 the payload is wrong, no further attempt · 66 not its work, the next agent is asked · anything else: it failed, another
+//! attempt may help (the last lines of standard error are the reason). A run that takes longer than it may, or is called off, is killed; what was killed,
+//! by whomever, broke off in the middle and is only run again with `--idempotent`.
 //! Not here: the connection (`work`).
 
 use crate::api::pb;
@@ -19,9 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 /// Largest output of a command, bytes.
 const MOST: u64 = 2 * 1024 * 1024;
+/// How long the output of a command that has ended is waited for.
+const GRACE: Duration = Duration::from_millis(500);
 /// The payload is wrong (`EX_DATAERR` of sysexits).
 const WRONG: i32 = 65;
 /// Not its work.
@@ -166,41 +170,59 @@ async fn run(how: &How, job: Job) -> Done {
         }
         drop(stdin);
     };
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let whole = async { tokio::join!(feed, read(out), read(err), child.wait()) };
+    let too_much = CancellationToken::new();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let whole = async {
+        let pipes = (child.stdout.take(), child.stderr.take());
+        let reads = async { tokio::join!(feed, read(pipes.0, &mut out, Some(&too_much)), read(pipes.1, &mut err, None)) };
+        tokio::pin!(reads);
+        tokio::select! {
+            _ = &mut reads => child.wait().await,
+            status = child.wait() => {
+                // what it started may hold the pipes open; the command itself has said all it had to say
+                drop(tokio::time::timeout(GRACE, &mut reads).await);
+                status
+            }
+        }
+    };
     let ended = tokio::select! {
-        ended = whole => Some(ended),
+        status = whole => Some(status),
+        () = too_much.cancelled() => {
+            kill_group(group).await;
+            return Done::Refuse(format!("the result is larger than {MOST} bytes: store it and print where it is"));
+        }
         () = job.stop.cancelled() => None,
         () = tokio::time::sleep(how.longest) => None,
     };
-    let Some(((), out, err, status)) = ended else {
+    let Some(status) = ended else {
         kill_group(group).await;
-        return Done::Retry("it was killed: called off, or out of time".into());
+        return Done::Broken("it was killed: called off, or out of time".into());
     };
     let reason = || tail(&err).unwrap_or_else(|| "the command failed and said nothing".into());
     match status.map(|s| s.code()) {
-        Ok(Some(0)) if out.len() as u64 > MOST => {
-            Done::Refuse(format!("the result is larger than {MOST} bytes: store it and print where it is"))
-        }
-        Ok(Some(0)) => Done::Text(String::from_utf8_lossy(&out).trim_end().to_string()),
+        Ok(Some(0)) => match String::from_utf8(out) {
+            Ok(text) => Done::Text(text.trim_end().to_string()),
+            Err(_) => Done::Refuse("the result is no UTF-8 text: store it and print where it is".into()),
+        },
         Ok(Some(WRONG)) => Done::Refuse(reason()),
         Ok(Some(NOT_MINE)) => Done::Reject(reason()),
         Ok(Some(code)) => Done::Retry(format!("exit {code}: {}", reason())),
-        Ok(None) => Done::Retry("the command was killed".into()),
+        Ok(None) => Done::Broken("the command was killed".into()),
         Err(e) => Done::Retry(e.to_string()),
     }
 }
 
-/// Reads to the end, and throws away what is beyond the limit, so that the command is not blocked.
-async fn read(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let Some(mut from) = from else { return Vec::new() };
-    let (mut kept, mut part) = (Vec::new(), vec![0u8; 16 * 1024]);
+/// Reads to the end, and throws away what is beyond the limit, so that the command is not blocked; tells `too_much` that there was such.
+async fn read(from: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>, too_much: Option<&CancellationToken>) {
+    let Some(mut from) = from else { return };
+    let mut part = vec![0u8; 16 * 1024];
     while let Ok(n @ 1..) = from.read(&mut part).await {
         if kept.len() as u64 <= MOST {
             kept.extend_from_slice(part.get(..n).unwrap_or_default());
+        } else if let Some(too_much) = too_much {
+            too_much.cancel();
         }
     }
-    kept
 }
 
 /// The last words of standard error.
@@ -229,7 +251,6 @@ async fn kill_group(_: Option<u32>) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio_util::sync::CancellationToken;
 
     async fn sh(script: &str, work: pb::Work) -> Done {
         run(&how(&["sh", "-c", script]), Job { work, stop: CancellationToken::new() }).await
@@ -251,7 +272,8 @@ mod tests {
         assert!(matches!(sh("echo bad order >&2; exit 65", work("1")).await, Done::Refuse(r) if r == "bad order"));
         assert!(matches!(sh("exit 66", work("1")).await, Done::Reject(_)));
         assert!(matches!(sh("echo a >&2; echo b >&2; exit 3", work("1")).await, Done::Retry(r) if r == "exit 3: a / b"));
-        assert!(matches!(sh("kill -9 $$", work("1")).await, Done::Retry(_)));
+        assert!(matches!(sh("kill -9 $$", work("1")).await, Done::Broken(_)));
+        assert!(matches!(sh("printf '\\377\\376'", work("1")).await, Done::Refuse(_)), "no text");
         let job = Job { work: work("1"), stop: CancellationToken::new() };
         assert!(matches!(run(&how(&["no-such-command-here"]), job).await, Done::Retry(_)));
     }
@@ -260,15 +282,27 @@ mod tests {
     async fn what_is_called_off_is_killed() {
         let job = Job { work: work("1"), stop: CancellationToken::new() };
         job.stop.cancel();
-        assert!(matches!(run(&how(&["sh", "-c", "sleep 60"]), job).await, Done::Retry(_)));
+        assert!(matches!(run(&how(&["sh", "-c", "sleep 60"]), job).await, Done::Broken(_)));
         let job = Job { work: work("1"), stop: CancellationToken::new() };
         let short = How { longest: Duration::from_millis(100), ..how(&["sh", "-c", "sleep 60"]) };
-        assert!(matches!(run(&short, job).await, Done::Retry(_)), "out of time");
+        assert!(matches!(run(&short, job).await, Done::Broken(_)), "out of time");
     }
 
     #[tokio::test]
     async fn a_large_output_does_not_block_and_is_refused() {
         assert!(matches!(sh("head -c 3000000 /dev/zero", work("1")).await, Done::Refuse(_)));
+    }
+
+    #[tokio::test]
+    async fn what_a_command_leaves_running_is_not_waited_for() {
+        let done = tokio::time::timeout(Duration::from_secs(15), sh("sleep 60 & echo 1", work("1"))).await;
+        assert!(matches!(done, Ok(Done::Text(t)) if t == "1"));
+    }
+
+    #[tokio::test]
+    async fn output_without_end_is_cut_off() {
+        let done = tokio::time::timeout(Duration::from_secs(15), sh("yes", work("1"))).await;
+        assert!(matches!(done, Ok(Done::Refuse(_))));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use crate::types::Envelope;
 use crate::types::envelope::{ReachId, Source};
 pub use crate::types::stored::{KEEP_MS, Scope};
+use crate::types::text::fold_name;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,16 +20,21 @@ pub const QUOTA: usize = 1_000_000;
 /// The scope of the idempotency key, if there is one. A replay is a delivery of its own and has none.
 pub fn key_scope(envelope: &Envelope) -> Option<Scope> {
     let key = envelope.idempotency_key.clone().filter(|_| envelope.source == Source::Client)?;
-    let intent = match (&envelope.intent, &envelope.target) {
-        (Some(intent), _) => intent.clone(),
-        (None, Some(target)) => Arc::from(target.to_string()),
-        (None, None) => Arc::from(""),
+    let intent: String = match (&envelope.intent, &envelope.target) {
+        // names are compared folded, here as everywhere
+        (Some(intent), _) => fold_name(intent),
+        (None, Some(target)) => target.to_string(),
+        (None, None) => String::new(),
     };
     Some(Scope { owner: envelope.owner(), intent: Arc::from(format!("key\u{1f}{intent}")), key })
 }
 
 /// The scope of the message id, if the caller chose one. A replay keeps the id of its message and is not compared.
 pub fn id_scope(envelope: &Envelope) -> Option<Scope> {
+    // two calls that replay the same dead letter replay it once
+    if let (Source::Replay, Some(dead)) = (envelope.source, envelope.replayed_from) {
+        return Some(Scope { owner: envelope.owner(), intent: Arc::from("replay"), key: Arc::from(dead.to_string()) });
+    }
     // an escalation has the id of what it takes over: asked twice, it is one
     let chosen = matches!(envelope.source, Source::Client | Source::Escalation) && !envelope.has_own_id();
     chosen.then(|| Scope { owner: envelope.owner(), intent: Arc::from("id"), key: envelope.message_id.clone() })
@@ -42,7 +48,7 @@ pub fn digest(envelope: &Envelope) -> [u8; 32] {
         hash.update(text);
     };
     part(&envelope.target.as_ref().map(ToString::to_string).unwrap_or_default());
-    part(envelope.intent.as_deref().unwrap_or_default());
+    part(&envelope.intent.as_deref().map(fold_name).unwrap_or_default());
     part(envelope.query.as_deref().unwrap_or_default());
     part(envelope.data_ref.as_deref().unwrap_or_default());
     match envelope.payload.as_ref().map(|p| (p, p.value())) {
@@ -275,5 +281,20 @@ mod tests {
                 prop_assert_eq!(w.len(), toy.len());
             }
         }
+    }
+
+    #[test]
+    fn a_name_is_the_same_name_however_it_is_spelt() {
+        let of = |intent: &str| {
+            let r = crate::types::envelope::SubmitRequest {
+                intent: Some(intent.into()),
+                idempotency_key: Some("k".into()),
+                ..Default::default()
+            };
+            let e = r.check(crate::types::Principal::local("me"), 1_000, ReachId(1)).unwrap();
+            (key_scope(&e).unwrap().intent, digest(&e))
+        };
+        assert_eq!(of("Cancel-Order"), of("cancel_order"));
+        assert_ne!(of("cancel_order").0, of("create_order").0);
     }
 }

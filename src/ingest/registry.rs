@@ -42,14 +42,12 @@ impl Ingest {
         }
     }
 
-    /// Renews the lease and takes what the agent says of its load.
+    /// Renews the lease and takes what the agent says of its load. That it takes no new work is its own word, beside the operator's (`drain`): neither
+    /// takes back the other.
     pub async fn heartbeat(&self, who: &Principal, key: &AgentKey, beat: Heartbeat) -> Result<AgentState, Error> {
         let record = self.owned(who, key)?;
         let now = self.clock.now_ms();
         let before = self.views.load().live.get(key).map(|l| (l.status(), l.draining, l.lease_until_ms));
-        if let Some(draining) = beat.draining.filter(|d| *d != record.entry.draining) {
-            self.set_draining(key, draining).await?;
-        }
         let known = self.live.lock().heartbeat(key, &beat, now).map_err(|fault| Error::invalid(vec![fault]))?;
         if known.is_none() {
             return Err(Error::not_found("agent"));

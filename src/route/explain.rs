@@ -21,6 +21,7 @@ pub fn words(why: &DropReason) -> String {
         DropReason::Draining => "takes no new work (draining)".into(),
         DropReason::Breaker => "is failing (breaker tripped)".into(),
         DropReason::Overloaded => "is overloaded".into(),
+        DropReason::Payload { pointer, expected } if pointer.is_empty() => format!("the payload does not fit: expected {expected}"),
         DropReason::Payload { pointer, expected } => format!("the payload does not fit at {pointer:?}: expected {expected}"),
         DropReason::Rule { name } => format!("denied by the rule {name:?}"),
         DropReason::NotPreferred => "is not among the preferred agents".into(),

@@ -485,6 +485,9 @@ impl SubmitRequest {
                 bad(pointer, key.clone(), "shorten it and leave out control characters");
             }
         }
+        if self.message_id.as_deref().is_some_and(|id| id == "." || id == "..") {
+            bad("/message_id", "an id that can stand in a path".into(), "\".\" and \"..\" can't be fetched: choose another");
+        }
         let trace_ok = |t: &str| t.len() == 32 && t.bytes().all(|b| b.is_ascii_hexdigit()) && t.bytes().any(|b| b != b'0');
         if self.trace_id.as_deref().is_some_and(|t| !trace_ok(t)) {
             bad("/trace_id", "32 hexadecimal digits, not all zero".into(), "leave it out to have one drawn");

@@ -103,6 +103,29 @@ async fn drain_and_deregister_show_at_once() {
     assert_eq!(w.ingest.deregister(&who, &key("ns", "b")).await.unwrap_err().code.as_str(), "not_found");
 }
 
+/// An agent's own word that it takes work doesn't take back what the operator said, nor the other way round.
+#[tokio::test]
+async fn an_operators_drain_outlives_heartbeats() {
+    let w = world().await;
+    let mut leased = agent("ns", "a", &[("translate_text", "translate a text")]);
+    leased["ttl"] = json!("30s");
+    w.register(leased).await;
+    let (who, key) = (Principal::local("t"), key("ns", "a"));
+    let beat = |draining| Heartbeat { draining, ..Heartbeat::default() };
+    let state = || async { w.ingest.get(&who, &key, None).await.unwrap().status };
+    w.ingest.drain(&who, &key, true).await.unwrap();
+    for word in [None, Some(false), Some(true), Some(false)] {
+        w.ingest.heartbeat(&who, &key, beat(word)).await.unwrap();
+        assert_eq!(state().await, "draining", "after {word:?}");
+    }
+    w.ingest.drain(&who, &key, false).await.unwrap();
+    assert_eq!(state().await, "live");
+    w.ingest.heartbeat(&who, &key, beat(Some(true))).await.unwrap();
+    assert_eq!(state().await, "draining", "its own word");
+    w.ingest.heartbeat(&who, &key, beat(Some(false))).await.unwrap();
+    assert_eq!(state().await, "live");
+}
+
 /// Leases: no heartbeat, no work; a heartbeat brings the agent back; load is taken and NaN is not.
 #[tokio::test]
 async fn leases_end_and_return() {

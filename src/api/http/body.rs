@@ -38,9 +38,14 @@ pub fn is_yaml(headers: &HeaderMap) -> bool {
 
 /// Reads one document, JSON or YAML.
 pub fn document(bytes: &[u8], yaml: bool) -> Result<Value, Error> {
-    let refused = |fault| Error::invalid(vec![fault]);
     if !yaml {
-        return document::json(bytes).map_err(refused);
+        let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
+        return document::json(bytes).map_err(|mut fault| {
+            if first.is_some_and(|b| !matches!(b, b'{' | b'[')) {
+                fault.hint = format!("{}; YAML is read with the header content-type: application/yaml", fault.hint);
+            }
+            Error::invalid(vec![fault])
+        });
     }
     let mut documents = document::read(bytes, Some(document::Format::Yaml)).map_err(Error::invalid)?;
     match (documents.pop(), documents.is_empty()) {

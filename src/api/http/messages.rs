@@ -1,4 +1,4 @@
-//! Messages over HTTP: the same service functions, with `X-Callback`, `Accept: text/event-stream`, and `tag.NAME=VALUE` in lists.
+//! Messages over HTTP: the same service functions, with `X-Callback`, `Idempotency-Key`, `Accept: text/event-stream`, and `tag.NAME=VALUE` in lists.
 //!
 //! Not here: what the functions do (`api::deliver`).
 
@@ -44,7 +44,8 @@ impl HttpDoor {
                 ok(&service.get_message(call, which).await?)
             }
             Op::Submit => {
-                let callback = one_header(request.headers(), "x-callback")?;
+                let callback = one_header(request.headers(), "x-callback", "/callback")?;
+                let key = one_header(request.headers(), "idempotency-key", "/idempotency_key")?;
                 let bytes = self.body(request).await?;
                 let mut message: pb::SubmitRequest = json::read(&bytes)?;
                 if let Some(callback) = callback {
@@ -52,6 +53,13 @@ impl HttpDoor {
                         return Err(Error::invalid_at("/callback", "the address of X-Callback, or nothing", "leave one of them out"));
                     }
                     message.callback = Some(callback);
+                }
+                if let Some(key) = key {
+                    if message.idempotency_key.as_ref().is_some_and(|k| *k != key) {
+                        let expected = "the key of Idempotency-Key, or nothing";
+                        return Err(Error::invalid_at("/idempotency_key", expected, "leave one of them out"));
+                    }
+                    message.idempotency_key = Some(key);
                 }
                 if streams || message.mode.as_deref() == Some("stream") {
                     return Ok(self.events(service.submit_stream(call, message).await?));
@@ -130,16 +138,15 @@ fn wants_events(headers: &HeaderMap) -> bool {
     accept.split(',').any(|kind| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-fn one_header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Error> {
+fn one_header(headers: &HeaderMap, name: &str, field: &str) -> Result<Option<String>, Error> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
         (None, _) => Ok(None),
         (Some(one), None) => {
-            let text =
-                one.to_str().map_err(|_| Error::invalid_at("/callback", "a URL in plain ASCII", format!("correct the header {name}")))?;
+            let text = one.to_str().map_err(|_| Error::invalid_at(field, "plain ASCII", format!("correct the header {name}")))?;
             Ok(Some(text.to_string()))
         }
-        (Some(_), Some(_)) => Err(Error::invalid_at("/callback", format!("one header {name}"), "remove the others")),
+        (Some(_), Some(_)) => Err(Error::invalid_at(field, format!("one header {name}"), "remove the others")),
     }
 }
 

@@ -200,7 +200,7 @@ pub const ROUTES: &[Route] = &[
         query: NONE,
         media: JSON,
         open: false,
-        summary: "Takes in a message, durably, and waits for the result: 200 when it is over, 202 while it goes on. `X-Callback` names a callback; `Accept: text/event-stream` follows it instead.",
+        summary: "Takes in a message, durably, and waits for the result: 200 when it is over, 202 while it goes on. `X-Callback` names a callback, `Idempotency-Key` the key; `Accept: text/event-stream` follows it instead.",
     },
     Route {
         op: Op::Messages,

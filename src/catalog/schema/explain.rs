@@ -27,10 +27,15 @@ pub fn fault(e: &ValidationError<'_>) -> Fault {
         Kind::Type { kind } => Fault::new(at, types(kind), format!("this is {}", kind_of(e.instance()))),
         Kind::Enum { options } => Fault::new(at, format!("one of {}", values(options)), near_option(options, e.instance())),
         Kind::Constant { expected_value } => Fault::new(at, format!("exactly {}", value(expected_value)), "change it to that"),
-        Kind::OneOfNotValid { context } => Fault::new(at, "exactly one of several alternatives", alternatives(context)),
-        Kind::AnyOf { context } => Fault::new(at, "at least one of several alternatives", alternatives(context)),
+        // what each would need is part of what was expected: it is told wherever the fault is told
+        Kind::OneOfNotValid { context } => {
+            Fault::new(at, format!("exactly one of several alternatives: {}", alternatives(context)), "choose one and fill it")
+        }
+        Kind::AnyOf { context } => {
+            Fault::new(at, format!("at least one of several alternatives: {}", alternatives(context)), "choose one and fill it")
+        }
         Kind::OneOfMultipleValid { .. } => {
-            Fault::new(at, "exactly one of several alternatives", "it fits more than one of them: leave out what belongs to the others")
+            Fault::new(at, "exactly one of several alternatives, and it fits more than one of them", "leave out what belongs to the others")
         }
         Kind::MinLength { limit } => Fault::new(at, format!("text of at least {limit} characters"), "lengthen it"),
         Kind::MaxLength { limit } => Fault::new(at, format!("text of at most {limit} characters"), "shorten it"),

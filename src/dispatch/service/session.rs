@@ -101,6 +101,11 @@ impl Dispatcher {
         Session { asker: Asker { dispatcher: self.clone(), target: Arc::new(target.clone()), id }, take }
     }
 
+    /// Open sessions of an agent.
+    pub fn sessions_of(&self, agent: &AgentKey) -> usize {
+        self.inner.pulls.lock().get(agent).map_or(0, Vec::len)
+    }
+
     /// Hands a delivery to the session that waits for most.
     pub(super) fn hand_over(&self, delivery: Box<Delivery>) {
         let refused = {

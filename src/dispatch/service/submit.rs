@@ -107,11 +107,22 @@ impl Dispatcher {
         Ok(all)
     }
 
-    /// Delivers a dead letter once more, as a reach of its own.
+    /// Whether a later reach of the same message exists: then this one was replayed.
+    pub async fn later_reach(&self, dead: &Message) -> Result<Option<Message>, Error> {
+        let newest = self.inner.store.find_id(dead.envelope.owner(), dead.envelope.message_id.clone()).await?;
+        Ok(newest.filter(|m| m.id() != dead.id()))
+    }
+
+    /// Delivers a dead letter once more, as a reach of its own. One that was replayed is not replayed again: its last reach may be.
     pub async fn replay(&self, principal: &Principal, id: &str, ttl: Option<Duration>) -> Result<Submitted, Error> {
         let dead = self.get(principal, id).await?;
         if dead.head.state != State::DeadLetter {
             return Err(Error::new(Code::FailedPrecondition, "only a dead letter can be replayed"));
+        }
+        if let Some(later) = self.later_reach(&dead).await? {
+            let (id, state) = (later.id(), later.head.state);
+            let hint = if state == State::DeadLetter { "; replay that one" } else { "" };
+            return Err(Error::new(Code::FailedPrecondition, format!("it was replayed as {id}, which is `{}`{hint}", state.as_str())));
         }
         self.submit_envelope(replayed(&dead, self.now_ms(), fresh_id(self.now_ms())?, ttl)).await
     }

@@ -284,6 +284,25 @@ async fn dead_letters_are_kept_and_replayed_as_a_reach_of_their_own() {
     assert_eq!(d.get(&me(), "m1").await.unwrap().id(), done.id(), "its message id names the newest reach");
     assert_eq!(seen.load(Ordering::SeqCst), 2);
     assert!(d.replay(&me(), &done.id().to_string(), None).await.is_err());
+    let again = d.replay(&me(), &dead.id().to_string(), None).await.unwrap_err();
+    assert!(again.code == Code::FailedPrecondition && again.message.contains(&done.id().to_string()), "{again}");
+    assert_eq!(seen.load(Ordering::SeqCst), 2, "what was replayed and done is not done again");
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_two_replay_at_once_runs_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let (broken, seen) = http_agent(&tasks, vec![(500, ""), (200, "{}")]).await;
+    let (d, _own) = start(sqlite(folder.path()), vec![push("a", broken)]).await;
+    let once = SubmitRequest { max_attempts: Some(1), ..ask(None) };
+    let dead = over(&d, d.submit(me(), once).await.unwrap().message.id()).await.id().to_string();
+    let who = me();
+    let (a, b) = tokio::join!(d.replay(&who, &dead, None), d.replay(&who, &dead, None));
+    let ids: std::collections::BTreeSet<ReachId> = [a, b].into_iter().flatten().map(|s| s.message.id()).collect();
+    assert_eq!(ids.len(), 1, "both name the same reach");
+    over(&d, *ids.first().unwrap()).await;
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
