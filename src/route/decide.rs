@@ -237,6 +237,8 @@ fn judge(
         Some(Note::new("cross_language", "described only in another language than the request's"))
     } else if facts.clauses > 1 {
         Some(Note::new("several_requests", "the request seems to ask for several things"))
+    } else if facts.told {
+        Some(Note::new("not_asked", "the text reports it, or asks about it, and does not ask for it"))
     } else if facts.thin {
         Some(Note::new("too_short", "the request is one word that is nobody's name: it could mean several things"))
     } else if confidence < auto {

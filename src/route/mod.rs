@@ -21,4 +21,5 @@ pub mod resolver;
 pub mod scorer;
 pub mod shortlist;
 pub mod state;
+pub mod telling;
 pub mod undo;

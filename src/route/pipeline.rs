@@ -12,7 +12,7 @@ use crate::route::decide::{self, PickOptions};
 use crate::route::filter::Gate;
 use crate::route::recall::{self, Ask, Found, Recall};
 use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
-use crate::route::{features, fusion, reading, state, undo};
+use crate::route::{features, fusion, reading, state, telling, undo};
 use crate::types::AgentKey;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
 use crate::types::lang::Lang;
@@ -205,6 +205,22 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
     })
 }
 
+/// Whether the text speaks of something instead of asking for it; a capability that explains is asked by asking about.
+fn is_told(view: &View, main: &Scored, text: &str) -> bool {
+    let best = || main.order.first().and_then(|i| main.recall.found.get(*i));
+    if best().is_some_and(|found| is_literal(&main.recall, found)) {
+        return false;
+    }
+    let explains = || {
+        best().and_then(|found| view.cap(found.slot)).is_some_and(|cap| {
+            let c = cap.capability();
+            let own = [Some(&*c.intent), c.description.zh.as_deref(), c.description.en.as_deref()];
+            telling::explains(own.into_iter().flatten())
+        })
+    };
+    telling::reports(text) || (telling::asks_about(text) && !explains())
+}
+
 /// Whether the text is one of the candidate's own, nearly to the letter.
 fn is_literal(recall: &Recall, found: &recall::Found) -> bool {
     recall.cosine(found).is_some_and(|c| c >= LITERAL)
@@ -233,6 +249,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         exact,
         thin: reading::content(text) <= 1
             && !main.order.first().and_then(|i| main.recall.found.get(*i)).is_some_and(|f| is_literal(&main.recall, f)),
+        told: is_told(view, &main, &query.text),
         used: main.recall.found.iter().all(|f| {
             f.named != Some(Named::InText)
                 || view.cap(f.slot).is_some_and(|c| {
@@ -432,6 +449,20 @@ pub fn decide(view: &View, query: &Query) -> (Shortlist, Decision) {
     let mut decision = decide::pick(&list, &view.policy, &options(query));
     if decision.kind == DecisionKind::None && query.fallback {
         fall_back(view, query, &mut decision);
+    }
+    if list.items.is_empty()
+        && list.dropped.is_empty()
+        && let (Some(target), Some(reason)) = (&query.target, decision.reasons.iter_mut().find(|r| r.code == "no_candidate"))
+    {
+        let visible = view.visible(&query.principal);
+        let seen =
+            view.catalog.agent(target).is_some_and(|a| a.slots.iter().any(|s| view.cap(*s).is_some_and(|c| visible.contains(c.class))));
+        // an agent that may not be seen is one that is not there
+        reason.text = match (seen, &query.capability) {
+            (false, _) => format!("no agent {target} is there"),
+            (true, Some(capability)) => format!("{target} offers no capability {capability:?}"),
+            (true, None) => format!("{target} offers nothing like this"),
+        };
     }
     decision.generations = Generations {
         catalog: view.catalog.generation(),

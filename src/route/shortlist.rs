@@ -109,6 +109,9 @@ pub struct QueryFacts {
     /// Whether the text says too little to be carried out on its word: one word that is no name and no example.
     #[serde(default)]
     pub thin: bool,
+    /// Whether the text speaks of the thing instead of asking for it: reports that it is done, or asks what it means.
+    #[serde(default)]
+    pub told: bool,
     /// Whether a name in the text is used rather than talked about.
     #[serde(default)]
     pub used: bool,

@@ -32,6 +32,40 @@ async fn thresholds_of_other_models_are_not_trusted() {
     }
 }
 
+/// What is reported, denied or asked about is offered and not carried out, unless explaining is what the capability is for (A19).
+#[tokio::test]
+async fn what_is_told_is_not_taken_for_a_request() {
+    let lax = Policy { point: Some(OperatingPoint { auto: 0.0, suggest: 0.0, ..OperatingPoint::default() }), ..Policy::default() };
+    let w = world_with(lax).await;
+    w.register(agent(
+        "orders",
+        "desk",
+        &[("order_cancel", "cancel an order of a customer"), ("word_define", "explains what a word means")],
+    ))
+    .await;
+    assert_eq!(w.ask("cancel an order of that customer").await.decision.kind, DecisionKind::Auto);
+    for text in ["the customer cancelled an order already", "what happens if a customer cancels an order"] {
+        let d = w.ask(text).await.decision;
+        assert!(d.kind == DecisionKind::Suggest && d.reasons.iter().any(|r| r.code == "not_asked"), "{text}: {d:#?}");
+    }
+    let d = w.ask("explain what a word means").await.decision;
+    assert!(d.reasons.iter().all(|r| r.code != "not_asked"), "{d:#?}");
+}
+
+/// A target that can't is told apart from one that is not there; one that may not be seen is not there.
+#[tokio::test]
+async fn a_target_that_cannot_is_named() {
+    let w = world().await;
+    w.register(agent("orders", "desk", &[("order_cancel", "cancel an order")])).await;
+    let why = |target: &str, capability: &str| {
+        let request = ResolveRequest { target: Some(target.into()), capability: Some(capability.into()), ..ResolveRequest::default() };
+        let w = &w;
+        async move { w.resolver.resolve(&Principal::local("t"), &request).await.unwrap().decision.reasons[0].text.clone() }
+    };
+    assert_eq!(why("orders/desk", "fly").await, "orders/desk offers no capability \"fly\"");
+    assert_eq!(why("orders/none", "order_cancel").await, "no agent orders/none is there");
+}
+
 /// T1, T3: a name is not enough: weights that are not proven to be those of the name are read without thresholds.
 #[tokio::test]
 async fn a_name_does_not_bring_its_thresholds() {
