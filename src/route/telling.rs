@@ -71,7 +71,7 @@ pub fn reports(text: &str) -> bool {
         let clauses: Vec<&str> =
             lower.split(['，', ',', '。', '；', ';', '！', '!', '\n']).map(str::trim).filter(|c| !c.is_empty()).collect();
         let done = |c: &&str| c.contains("已经") && ZH_DONE.iter().any(|end| c.ends_with(end));
-        return clauses.len() <= 2 && clauses.iter().any(|c| done(&c)) && !ZH_ASKS.iter().any(|w| lower.contains(w));
+        return clauses.len() <= 2 && clauses.iter().any(done) && !ZH_ASKS.iter().any(|w| lower.contains(w));
     }
     words(&lower).any(|w| w == "already") && !words(&lower).any(|w| EN_ASKS.contains(&w))
 }

@@ -65,17 +65,16 @@ impl OutcomeSink for Lessons {
             tracing::debug!("too many deliveries end at once to learn from each");
             return;
         };
-        let e = &o.envelope;
         place.send(ReceiptEvent {
             decision_id: o.decision_id.to_string(),
             agent: o.agent.clone(),
             capability: o.capability.to_string(),
             verdict,
             at_ms: o.at_ms,
-            text: self.text_chars.zip(e.query.as_deref()).map(|(most, text)| words(text, most).0),
-            caller: e.principal.caller.to_string(),
-            tenant: e.principal.tenant.as_deref().map(str::to_string),
-            previous: e.options.previous.clone(),
+            text: self.text_chars.zip(o.query.as_deref()).map(|(most, text)| words(text, most).0),
+            caller: o.caller.to_string(),
+            tenant: o.tenant.as_deref().map(str::to_string),
+            previous: o.previous.clone(),
         });
     }
 

@@ -248,7 +248,9 @@ fn nobody(decision: Arc<Decision>) -> Choice {
     } else {
         Code::NoMatchedAgent
     };
-    let mut words: Vec<String> = decision.reasons.iter().take(2).map(|r| r.text.clone()).collect();
+    // the best that was dropped is a reason already: it is told once, below
+    let told = decision.reasons.iter().filter(|r| r.code != "better_dropped" || !decision.candidates.is_empty()).take(2);
+    let mut words: Vec<String> = told.map(|r| r.text.clone()).collect();
     if decision.kind == DecisionKind::Suggest {
         words.insert(0, "not sure enough to deliver: choose a candidate, or send it with deliver = best".into());
     }

@@ -63,8 +63,21 @@ impl Engine {
                     lane.pace.add(now_ms, took_ms, good);
                 }
                 let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
-                let (envelope, delivery) = (o.envelope.clone(), o.head.delivery);
-                let outcome = Outcome { id, agent, capability, delivery, envelope, at_ms: now_ms, kind, took_ms, decision_id };
+                let e = &o.envelope;
+                let outcome = Outcome {
+                    id,
+                    agent,
+                    capability,
+                    delivery: o.head.delivery,
+                    caller: e.principal.caller.clone(),
+                    tenant: e.principal.tenant.clone(),
+                    query: e.query.clone(),
+                    previous: e.options.previous.clone(),
+                    at_ms: now_ms,
+                    kind,
+                    took_ms,
+                    decision_id,
+                };
                 self.out.push(Effect::Outcome(outcome));
             }
         }

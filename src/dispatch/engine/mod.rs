@@ -458,8 +458,21 @@ impl Engine {
             };
             if let (Some(agent), Some(capability)) = (&agent, &capability) {
                 let (agent, capability, decision_id) = (agent.clone(), capability.clone(), decision_id.clone());
-                let (envelope, delivery) = (o.envelope.clone(), o.head.delivery);
-                let outcome = Outcome { id, agent, capability, delivery, envelope, at_ms: now_ms, kind, took_ms, decision_id };
+                let e = &o.envelope;
+                let outcome = Outcome {
+                    id,
+                    agent,
+                    capability,
+                    delivery: o.head.delivery,
+                    caller: e.principal.caller.clone(),
+                    tenant: e.principal.tenant.clone(),
+                    query: e.query.clone(),
+                    previous: e.options.previous.clone(),
+                    at_ms: now_ms,
+                    kind,
+                    took_ms,
+                    decision_id,
+                };
                 self.out.push(Effect::Outcome(outcome));
             }
         }

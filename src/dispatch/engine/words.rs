@@ -126,8 +126,14 @@ pub struct Outcome {
     pub capability: Arc<str>,
     /// Which delivery.
     pub delivery: u32,
-    /// What was asked, and by whom.
-    pub envelope: Arc<Envelope>,
+    /// Who sent the message.
+    pub caller: Arc<str>,
+    /// Their tenant.
+    pub tenant: Option<Arc<str>>,
+    /// What they asked for in words.
+    pub query: Option<Arc<str>>,
+    /// Capability that they used before.
+    pub previous: Option<String>,
     /// When, milliseconds since the epoch.
     pub at_ms: i64,
     /// `acked`, `rejected`, `refused`, `nacked`, `busy`, `timeout`, or `delivered`, `accepted` on the way.
