@@ -24,7 +24,9 @@ impl Server {
     #[allow(clippy::zombie_processes)]
     fn start(data: &Path) -> Self {
         let mut child = Command::new(BIN)
-            .args(["serve", "--http-port", "0", "--grpc-port", "0", "--data"])
+            // an encoder without optimisation may need minutes for its first texts on a processor without wide vectors
+            .args(["serve", "--set", "server.limits.deadline_default=10m", "--set", "server.limits.deadline_max=10m"])
+            .args(["--http-port", "0", "--grpc-port", "0", "--data"])
             .arg(data)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
