@@ -81,16 +81,11 @@ impl Store {
 
     /// One decision by its id.
     pub fn decision(&self, id: &str) -> Result<Option<DecisionRecord>, StoreError> {
-        self.packed_decision(id)?.map(Packed::unpack).transpose()
-    }
-
-    /// The same with its body still packed.
-    pub fn packed_decision(&self, id: &str) -> Result<Option<Packed>, StoreError> {
         let row = self.readers.read(|c| {
             let mut statement = c.prepare_cached(&format!("{SELECT} WHERE id = ?1"))?;
             Ok(statement.query_row([id], raw).optional()?)
         })?;
-        Ok(row.map(|(_, packed)| packed))
+        row.map(|(_, packed)| packed.unpack()).transpose()
     }
 
     /// Decisions made in `from_ms..to_ms`, oldest first. Holds no transaction between pages; what is logged meanwhile may or may not appear.

@@ -373,4 +373,37 @@ async fn a_pushed_agent_answers_by_status_and_dead_letters_are_replayed() {
     }
     assert_eq!((pushed["source"].as_str(), pushed["delivery"].as_u64(), &pushed["payload"]), (Some("replay"), Some(1), &json!({"n": 1})));
     assert_eq!(node.get(&format!("/v1/messages/{id}")).await.1["state"], "dead_letter", "the dead letter stays as it is");
+
+    // what was replayed is left alone, by filter and by name
+    let (status, again) = node.post("/v1/dead-letters/replay", r#"{"limit":10}"#).await;
+    assert_eq!((status, again["results"].as_array().map_or(0, Vec::len)), (200, 0), "{again}");
+    let (_, again) = node.post("/v1/dead-letters/replay", json!({"ids": [id, id]}).to_string()).await;
+    assert_eq!(again["results"].as_array().map(Vec::len), Some(1), "an id that is given twice counts once: {again}");
+    assert_eq!(again["results"][0]["error"]["code"], "failed_precondition", "{again}");
+    for limit in [0, 101] {
+        assert_eq!(node.post("/v1/dead-letters/replay", json!({"limit": limit}).to_string()).await.0, 400, "{limit}");
+    }
+    assert_eq!(answers.load(std::sync::atomic::Ordering::SeqCst), 2, "nothing was done again");
+    assert_eq!(node.get("/v1/dead-letters?state=done").await.0, 400);
+    assert_eq!(node.get("/v1/dead-letters?state=dead_letter").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_key_may_stand_in_a_header_and_an_id_must_fit_a_path() {
+    let node = node(&[], "").await;
+    register(&node, "shop", "desk", json!({"protocol": "pull", "weight": 1})).await;
+    let send = |key: &'static str, body: &'static str| {
+        let request = node.http.post(node.url("/v1/messages")).header("idempotency-key", key).body(body);
+        async move {
+            let response = request.send().await.unwrap();
+            (response.status().as_u16(), response.json::<Value>().await.unwrap())
+        }
+    };
+    let (first, second) = (r#"{"intent":"work","mode":"async","payload":1}"#, r#"{"intent":"Work","mode":"async","payload":1}"#);
+    let (a, b) = (send("k1", first).await.1, send("k1", second).await.1);
+    assert!(a["reach_id"].is_string() && a["reach_id"] == b["reach_id"], "{a} {b}");
+    let (status, refused) = send("k1", r#"{"intent":"work","payload":1,"idempotency_key":"k2"}"#).await;
+    assert!(status == 400 && refused.to_string().contains("/idempotency_key"), "{refused}");
+    let (status, refused) = node.post("/v1/messages", r#"{"intent":"work","payload":1,"message_id":".."}"#).await;
+    assert!(status == 400 && refused.to_string().contains("/message_id"), "{refused}");
 }

@@ -3,7 +3,7 @@
 //! Invariants: whoever failed or rejected is left out when the matcher is asked; a retry is spent from both budgets before it is queued; without
 //! budget or room it is put off, never dropped, until its life is over. Not here: the arithmetic of pauses (`retry`), of budgets (`budget`).
 
-use super::{Effect, Engine, Open, Outcome, Timer, ms, routed};
+use super::{Effect, Engine, Open, Timer, ms, routed};
 use crate::dispatch::backpressure::{Admission, Newcomer};
 use crate::dispatch::breaker::{BreakerState, Verdict};
 use crate::dispatch::budget;
@@ -54,32 +54,13 @@ impl Engine {
 
     /// A delivery ended: frees its place, measures, tells.
     pub(super) fn finish(&mut self, now_ms: i64, id: ReachId, kind: &'static str, verdict: Verdict, good: bool) {
-        if let Some(o) = self.open.get(&id) {
-            let took_ms = o.head.leased_ms.map_or(0, |l| u64::try_from(now_ms - l).unwrap_or(0));
-            if let (Some(agent), Some(capability)) = (o.head.agent.clone(), o.head.capability.clone()) {
-                // quick failures say nothing about how long the work takes
-                let measured = matches!(kind, "acked" | "timeout");
-                if let Some(lane) = self.lanes.get_mut(&agent).filter(|_| measured) {
-                    lane.pace.add(now_ms, took_ms, good);
-                }
-                let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
-                let e = &o.envelope;
-                let outcome = Outcome {
-                    id,
-                    agent,
-                    capability,
-                    delivery: o.head.delivery,
-                    caller: e.principal.caller.clone(),
-                    tenant: e.principal.tenant.clone(),
-                    query: e.query.clone(),
-                    previous: e.options.previous.clone(),
-                    at_ms: now_ms,
-                    kind,
-                    took_ms,
-                    decision_id,
-                };
-                self.out.push(Effect::Outcome(outcome));
+        if let Some(outcome) = self.open.get(&id).and_then(|o| o.outcome(now_ms, id, kind)) {
+            // quick failures say nothing about how long the work takes
+            let measured = matches!(kind, "acked" | "timeout");
+            if let Some(lane) = self.lanes.get_mut(&outcome.agent).filter(|_| measured) {
+                lane.pace.add(now_ms, outcome.took_ms, good);
             }
+            self.out.push(Effect::Outcome(outcome));
         }
         self.leave(now_ms, id, verdict);
     }

@@ -410,9 +410,6 @@ impl Engine {
         if let Some(until) = o.head.lease_until_ms.filter(|u| Some(*u) != was_leased) {
             self.timers.push(Reverse((until, id, Timer::Lease)));
         }
-        let (agent, capability) = (o.head.agent.clone(), o.head.capability.clone());
-        let took_ms = o.head.leased_ms.map_or(0, |l| u64::try_from(now_ms - l).unwrap_or(0));
-        let decision_id = o.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default();
         for entry in &t.log {
             let c = &mut self.counters;
             if matches!(entry.event, Event::Escalated { .. }) {
@@ -456,25 +453,7 @@ impl Engine {
                 State::Received | State::Routing | State::Queued | State::Executing | State::Done => continue,
                 State::RouteFailed | State::RetryPending => continue,
             };
-            if let (Some(agent), Some(capability)) = (&agent, &capability) {
-                let (agent, capability, decision_id) = (agent.clone(), capability.clone(), decision_id.clone());
-                let e = &o.envelope;
-                let outcome = Outcome {
-                    id,
-                    agent,
-                    capability,
-                    delivery: o.head.delivery,
-                    caller: e.principal.caller.clone(),
-                    tenant: e.principal.tenant.clone(),
-                    query: e.query.clone(),
-                    previous: e.options.previous.clone(),
-                    at_ms: now_ms,
-                    kind,
-                    took_ms,
-                    decision_id,
-                };
-                self.out.push(Effect::Outcome(outcome));
-            }
+            self.out.extend(o.outcome(now_ms, id, kind).map(Effect::Outcome));
         }
         // what follows within one call is one write: no crash can part a failure from what was decided about it
         let written = o.written;
@@ -648,6 +627,25 @@ impl Open {
             written: (0, 0),
             stored: false,
         }
+    }
+
+    /// What is told of its delivery; nothing while it has no agent.
+    fn outcome(&self, now_ms: i64, id: ReachId, kind: &'static str) -> Option<Outcome> {
+        let (e, h) = (&self.envelope, &self.head);
+        Some(Outcome {
+            id,
+            agent: h.agent.clone()?,
+            capability: h.capability.clone()?,
+            delivery: h.delivery,
+            caller: e.principal.caller.clone(),
+            tenant: e.principal.tenant.clone(),
+            query: e.query.clone(),
+            previous: e.options.previous.clone(),
+            at_ms: now_ms,
+            kind,
+            took_ms: h.leased_ms.map_or(0, |l| u64::try_from(now_ms - l).unwrap_or(0)),
+            decision_id: self.target.as_ref().map(|t| t.decision_id.clone()).unwrap_or_default(),
+        })
     }
 }
 
