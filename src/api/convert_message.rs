@@ -160,6 +160,64 @@ pub fn message(m: &Message, log: Option<&[Entry]>) -> pb::Message {
     }
 }
 
+/// The answer that a broadcast is now, by its parts; `None` without any. Open while a part is; then `done` when all are, else as the first that is not.
+pub fn broadcast_reply(parts: &[Message], existing: bool) -> Option<pb::Reply> {
+    let open = parts.iter().find(|m| !m.head.state.is_terminal());
+    let first = open.or_else(|| parts.iter().find(|m| m.head.state != State::Done)).or(parts.first())?;
+    let ended = parts.iter().map(|m| m.head.updated_ms).max()?;
+    let begun = parts.iter().map(|m| m.envelope.timestamp_ms).min()?;
+    let count = |wanted: fn(State) -> bool| parts.iter().filter(|m| wanted(m.head.state)).count();
+    let (done, over) = (count(|s| s == State::Done), count(State::is_terminal));
+    let code = match (open, done == parts.len()) {
+        (Some(_), _) => 202,
+        (None, true) => 200,
+        (None, false) => reply(first).status.map_or(500, |s| s.code),
+    };
+    let message = format!("sent to {} agents: {done} done, {} ended otherwise, {} open", parts.len(), over - done, parts.len() - over);
+    Some(pb::Reply {
+        reach_id: String::new(),
+        message_id: first.envelope.parent_id.as_deref().unwrap_or_default().into(),
+        agent_id: None,
+        state: first.head.state.as_str().into(),
+        status: Some(pb::ReplyStatus { code, r#type: "broadcast".into(), message }),
+        duration_ms: ended.saturating_sub(begun),
+        data: None,
+        text: None,
+        warnings: Vec::new(),
+        existing,
+        parts: parts.iter().map(reply).collect(),
+        ..reply(first)
+    })
+}
+
+/// A broadcast as one message: what was sent, and how its parts stand. It has no life of its own, so no agent, receipts or log.
+pub fn broadcast(parts: &[Message]) -> Option<pb::Message> {
+    let reply = broadcast_reply(parts, false)?;
+    let newest = parts.iter().max_by_key(|m| m.head.updated_ms)?;
+    let sent = message(parts.first()?, Some(&[]));
+    Some(pb::Message {
+        reach_id: String::new(),
+        message_id: reply.message_id.clone(),
+        parent_id: None,
+        target: None,
+        idempotency_key: None,
+        state: reply.state.clone(),
+        delivery: 0,
+        agent: None,
+        delivered_at: None,
+        accepted_at: None,
+        acked_at: None,
+        lease_until: None,
+        failed: Vec::new(),
+        rejected: Vec::new(),
+        dead_tag: None,
+        updated_at: time(newest.head.updated_ms),
+        reply: Some(reply),
+        escalated_to: None,
+        ..sent
+    })
+}
+
 /// A line of the log: the name of the event, and what belongs to it.
 pub fn entry(e: &Entry) -> pb::LogEntry {
     let text = serde_json::to_string(&e.event).unwrap_or_default();
@@ -369,8 +427,9 @@ pub fn filter(m: &pb::ListMessagesRequest) -> Result<Filter, Error> {
             None
         }
     };
+    let parent = m.parent_id.as_deref().filter(|p| !p.is_empty()).map(Arc::from);
     if !faults.is_empty() {
         return Err(Error::invalid(faults));
     }
-    Ok(Filter { owner: None, namespaces: None, state, agent, since_ms, until_ms, tag, dead_tag, after, limit: limit as usize })
+    Ok(Filter { owner: None, namespaces: None, state, agent, since_ms, until_ms, tag, dead_tag, parent, after, limit: limit as usize })
 }

@@ -79,27 +79,15 @@ impl Service {
         self.run(call, "broadcast", None, async {
             let request = in_trace(call, convert::submit(message)?);
             let all = self.dispatcher()?.broadcast(call.who.clone(), request).await?;
-            let parts: Vec<pb::Reply> = all.iter().map(convert::submitted).collect();
-            let first = parts.first().cloned().ok_or_else(|| Error::internal("a broadcast without a message"))?;
-            if all.len() == 1 && all.first().is_some_and(|s| s.message.head.agent.is_none()) {
+            if let [only] = &all[..]
+                && only.message.head.agent.is_none()
+            {
                 // nobody matches: the message itself came back
-                return Ok(first);
+                return Ok(convert::submitted(only));
             }
-            let parent = all.first().and_then(|s| s.message.envelope.parent_id.clone()).unwrap_or_default();
-            let status = pb::ReplyStatus { code: 202, r#type: "broadcast".into(), message: format!("sent to {} agents", parts.len()) };
-            Ok(pb::Reply {
-                reach_id: String::new(),
-                message_id: parent.to_string(),
-                agent_id: None,
-                state: "received".into(),
-                status: Some(status),
-                decision: None,
-                data: None,
-                text: None,
-                existing: parts.iter().all(|p| p.existing),
-                parts,
-                ..first
-            })
+            let existing = all.iter().all(|s| s.existing);
+            let parts: Vec<Message> = all.into_iter().map(|s| s.message).collect();
+            convert::broadcast_reply(&parts, existing).ok_or_else(|| Error::internal("a broadcast without a message"))
         })
         .await
     }
@@ -126,7 +114,22 @@ impl Service {
         message: pb::GetMessageRequest,
     ) -> Result<BoxStream<'static, pb::MessageEvent>, Error> {
         let open = self.open()?;
-        let found = self.run(call, "watch_message", None, async { self.find(call, &message).await }).await?;
+        let found = self.run(call, "watch_message", None, async {
+            let missing = match self.find(call, &message).await {
+                Ok(found) => return Ok(found),
+                Err(missing) => missing,
+            };
+            let who = self.dispatcher()?.named(call.who.clone(), message.caller.as_deref(), message.tenant.as_deref());
+            let parts = self.parts_of(&who, &message.message_id, missing).await?;
+            let ids: Vec<String> = parts.iter().take(5).map(|m| m.id().to_string()).collect();
+            let hint = format!(
+                "a broadcast has no life of its own: watch each of its {} parts by its reach id, such as {}",
+                parts.len(),
+                ids.join(", ")
+            );
+            Err(Error::new(Code::FailedPrecondition, hint))
+        });
+        let found = found.await?;
         self.follow(found.id(), open).await
     }
 
@@ -145,24 +148,46 @@ impl Service {
         dispatcher.get(&who, &m.message_id).await
     }
 
+    /// The parts of the broadcast of that id; where there is none, `missing` is the answer.
+    async fn parts_of(&self, who: &Principal, id: &str, missing: Error) -> Result<Vec<Message>, Error> {
+        let parts = if missing.code == Code::NotFound { self.dispatcher()?.parts(who, id).await? } else { Vec::new() };
+        if parts.is_empty() { Err(missing) } else { Ok(parts) }
+    }
+
     /// The whole life of a message.
     pub async fn get_message(&self, call: &Call, message: pb::GetMessageRequest) -> Result<pb::Message, Error> {
         self.run(call, "get_message", None, async {
-            let found = self.find(call, &message).await?;
-            let log = self.dispatcher()?.log(found.id()).await?;
+            let dispatcher = self.dispatcher()?;
+            let found = match self.find(call, &message).await {
+                Ok(found) => found,
+                Err(missing) => {
+                    let who = dispatcher.named(call.who.clone(), message.caller.as_deref(), message.tenant.as_deref());
+                    let parts = self.parts_of(&who, &message.message_id, missing).await?;
+                    return convert::broadcast(&parts).ok_or_else(|| Error::not_found("message"));
+                }
+            };
+            let log = dispatcher.log(found.id()).await?;
             Ok(convert::message(&found, Some(&log)))
         })
         .await
     }
 
-    /// Calls a message off.
+    /// Calls a message off; a broadcast in all its parts.
     pub async fn cancel(&self, call: &Call, message: pb::CancelRequest) -> Result<pb::Reply, Error> {
         self.run(call, "cancel", None, async {
             let dispatcher = self.dispatcher()?;
             let who = dispatcher.named(call.who.clone(), message.caller.as_deref(), message.tenant.as_deref());
             let reason: String = message.reason.unwrap_or_default().chars().filter(|c| !c.is_control()).take(500).collect();
             let reason = if reason.is_empty() { "called off by its sender" } else { &reason };
-            dispatcher.cancel(&who, &message.message_id, reason).await.map(|m| convert::reply(&m))
+            let missing = match dispatcher.cancel(&who, &message.message_id, reason).await {
+                Ok(m) => return Ok(convert::reply(&m)),
+                Err(e) => e,
+            };
+            let mut parts = self.parts_of(&who, &message.message_id, missing).await?;
+            for part in &mut parts {
+                *part = dispatcher.cancel(&who, &part.id().to_string(), reason).await?;
+            }
+            convert::broadcast_reply(&parts, false).ok_or_else(|| Error::not_found("message"))
         })
         .await
     }

@@ -68,21 +68,39 @@ fn fault(pointer: &str, e: &serde_json::Error) -> Error {
     let words = e.to_string();
     // "… at line 1 column 7" goes into the hint, what is wrong is what was expected
     let (what, place) = words.rsplit_once(" at line ").map_or((words.as_str(), None), |(w, p)| (w, Some(p)));
+    let expected = expectation(what);
+    // what was found there; what was expected is told beside
+    let what = what.rsplit_once(", expected ").filter(|_| what.starts_with("invalid type: ")).map_or_else(
+        || what.to_string(),
+        |(found, _)| found.replacen("invalid type: ", "it is ", 1).replace("floating point", "the number").replace("integer", "the number"),
+    );
     let hint = match (e.classify(), place) {
         (serde_json::error::Category::Data, None) => format!("correct this value: {what}"),
         (serde_json::error::Category::Data, Some(p)) => format!("correct the value at line {p}: {what}"),
         (_, Some(p)) => format!("correct the JSON at line {p}: {what}"),
         (_, None) => format!("correct the JSON: {what}"),
     };
-    Error::invalid_at(pointer, expectation(what), hint)
+    Error::invalid_at(pointer, expected, hint)
 }
 
 /// What was expected, taken from serde's words.
 fn expectation(what: &str) -> String {
     match what.rsplit_once(", expected ") {
-        Some((_, expected)) => expected.to_string(),
+        Some((_, expected)) => plain(expected).to_string(),
         None if what.starts_with("duplicate") => "each name once".into(),
         None => "valid JSON of this message".into(),
+    }
+}
+
+/// A type as its users know it.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "u128" => "a whole number, 0 or more, without a decimal point",
+        "i8" | "i16" | "i32" | "i64" | "isize" | "i128" => "a whole number, without a decimal point",
+        "f32" | "f64" => "a number",
+        other if other.starts_with("struct ") || other == "a map" => "an object",
+        other if other == "a sequence" || other.starts_with("tuple ") => "a list",
+        other => other,
     }
 }
 

@@ -169,7 +169,11 @@ fn background(parts: &Parts) {
     }));
     let (ingest, stop, settle) = (parts.ingest.clone(), tasks.stop(Stage::Work), parts.config.feedback.settle);
     drop(tasks.spawn(Stage::Work, "learning", async move {
-        let pause: Arc<dyn Fn() + Send + Sync> = Arc::new(|| std::thread::sleep(Duration::from_millis(1)));
+        let stopping = stop.clone();
+        let pause: Arc<dyn Fn() -> bool + Send + Sync> = Arc::new(move || {
+            std::thread::sleep(Duration::from_millis(1));
+            !stopping.is_cancelled()
+        });
         loop {
             // several outcomes at once are one lesson
             tokio::select! { () = stop.cancelled() => return, () = ingest.lesson_due() => {} }

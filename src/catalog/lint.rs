@@ -68,7 +68,15 @@ fn descriptions(i: usize, capability: &Capability, advice: &mut Vec<Fault>) {
     }
     for (lang, description) in texts.iter().filter_map(|(l, t)| t.as_deref().map(|t| (l, t))) {
         let at = format!("{place}/{lang}");
-        if is_short(description) {
+        let chinese = description.chars().any(is_cjk);
+        if chinese != (**lang == *"zh") && description.chars().any(char::is_alphabetic) && !(chinese && is_mostly_latin(description)) {
+            let (name, other) = if **lang == *"zh" { ("Chinese", "en") } else { ("English", "zh") };
+            advice.push(Fault::new(
+                at,
+                format!("a description in {name}"),
+                format!("it is in the other language: write it in {name}, or move it to \"{other}\""),
+            ));
+        } else if is_short(description) {
             advice.push(Fault::new(
                 at,
                 "a sentence that says what it does and to what",
@@ -109,6 +117,13 @@ fn name(i: usize, capability: &Capability, fact: Option<&Facts>, advice: &mut Ve
             format!("\"{words}\" is common: inside a text it does not count as a name; add the object, such as {words}_order"),
         ));
     }
+}
+
+/// Whether more is said in Latin script than in Han characters, two of which are about a word.
+fn is_mostly_latin(text: &str) -> bool {
+    let han = text.chars().filter(|c| is_cjk(*c)).count();
+    let latin = text.split(|c: char| !c.is_alphanumeric() || is_cjk(c)).filter(|w| !w.is_empty()).count();
+    2 * latin > han
 }
 
 /// Fewer than 3 words of Latin script and fewer than 6 Han characters.
@@ -454,6 +469,15 @@ mod tests {
         for boast in ["The best agent for everything about orders", "万能客服，订单退款什么都能做"] {
             assert!(holds(&advice(with("description", json!(boast)), &[]), "soberly"), "{boast}");
         }
+    }
+
+    #[test]
+    fn languages_that_were_mixed_up() {
+        let swapped = json!({"zh": "Create a refund for a paid order", "en": "为已付款的订单发起退款申请"});
+        let list = advice(with("description", swapped), &[]);
+        assert!(holds(&list, "a description in Chinese") && holds(&list, "a description in English"), "{list:?}");
+        let mixed = json!({"zh": "为 SKU 创建 SO 单", "en": "Create an order (采购单) for a SKU in the warehouse"});
+        assert!(!holds(&advice(with("description", mixed), &[]), "a description in"));
     }
 
     #[test]

@@ -196,6 +196,7 @@ impl Backend {
                     ("since", &which.since),
                     ("until", &which.until),
                     ("dead_tag", &which.dead_tag),
+                    ("parent_id", &which.parent_id),
                     ("limit", &limit),
                     ("after", &which.after),
                     (label.as_deref().unwrap_or(""), &which.tag_value),

@@ -18,6 +18,9 @@ pub struct Which {
     /// With this label.
     #[arg(long, value_name = "NAME=VALUE")]
     tag: Option<String>,
+    /// Led to by the message of this id: the parts of a broadcast, what an agent sent on.
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
     /// Taken in at or after, RFC 3339.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -113,6 +116,7 @@ impl Which {
             tag_name: label.as_ref().map(|l| l.0.clone()),
             tag_value: label.map(|l| l.1),
             dead_tag: why.cloned(),
+            parent_id: self.parent.clone(),
             limit: None,
             after: None,
         })
@@ -161,13 +165,14 @@ fn row(m: &pb::Message) -> Vec<String> {
 }
 
 fn life(m: &pb::Message) -> Vec<String> {
-    let mut lines = vec![format!("{}  {}", m.reach_id, m.state)];
+    let whose = if m.reach_id.is_empty() { &m.message_id } else { &m.reach_id };
+    let mut lines = vec![format!("{}  {}", escaped(whose), m.state)];
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
             lines.push(format!("{name:<11}{}", escaped(&value)));
         }
     };
-    fact("message", Some(m.message_id.clone()).filter(|id| *id != m.reach_id));
+    fact("message", Some(m.message_id.clone()).filter(|id| id != whose));
     fact("from", Some(m.caller.clone()));
     fact("wanted", m.intent.clone().or(m.query.clone()));
     fact("agent", m.agent.clone().map(|a| format!("{a}  {}", m.capability.clone().unwrap_or_default())));
@@ -180,8 +185,13 @@ fn life(m: &pb::Message) -> Vec<String> {
     fact("labels", Some(labels.join(" ")));
     let status = m.reply.as_ref().and_then(|r| r.status.clone());
     fact("status", status.map(|s| format!("{} {}: {}", s.code, s.r#type, s.message)));
+    let parts = m.reply.as_ref().map_or(&[][..], |r| &r.parts);
+    let part = |p: &pb::Reply| vec![p.reach_id.clone(), p.state.clone(), escaped(p.agent_id.as_deref().unwrap_or("-"))];
+    lines.extend(print::table(parts.iter().map(part).collect()));
     let rows = m.log.iter().map(|e| {
-        let time = e.at.get(11..23).unwrap_or(&e.at).trim_end_matches('Z').to_string();
+        let time = e.at.get(11..).map_or(&*e.at, |t| t.trim_end_matches('Z'));
+        // milliseconds are left out where they are zero
+        let time = if time.contains('.') { format!("{time:0<12}") } else { format!("{time}.000") };
         vec![format!("{:>3}", e.seq), time, e.state.clone(), e.event.clone(), escaped(&e.detail.clone().unwrap_or_default())]
     });
     lines.extend(print::table(rows.collect()));
@@ -208,7 +218,8 @@ impl Messages {
                 if common.json {
                     out.json(&reply)?;
                 } else {
-                    out.line(&format!("{}  {}", reply.reach_id, reply.state))?;
+                    let parts = if reply.parts.is_empty() { std::slice::from_ref(&reply) } else { &reply.parts[..] };
+                    parts.iter().try_for_each(|p| out.line(&format!("{}  {}", p.reach_id, p.state)))?;
                 }
                 Ok(if reply.state == "cancelled" { Exit::Ok } else { Exit::Negative })
             }

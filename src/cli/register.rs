@@ -13,6 +13,8 @@ use clap::Args;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 /// Registers the manifests of files and folders (.yaml, .yml, .json, .jsonl).
@@ -50,6 +52,7 @@ impl Register {
         if found.is_empty() {
             return Err(Failure::words("no manifests were found: files end in .yaml, .yml, .json or .jsonl"));
         }
+        refuse_doubles(&mut found);
         let backend = Backend::open(common, app).await?;
         let bar = progress(found.len());
         let backend = &backend;
@@ -70,6 +73,23 @@ impl Register {
         let Tally { done, changed, embedded, refused } = tally;
         say(&format!("{done} manifests: {changed} registered, {} unchanged, {embedded} texts embedded; {refused} refused", done - changed));
         if refused > 0 { Err(Failure::Told(format!("{refused} manifests or files were refused"))) } else { Ok(Exit::Ok) }
+    }
+}
+
+/// An agent that stands there twice would be whichever came last to the server: the second is refused.
+fn refuse_doubles(found: &mut [Found]) {
+    let mut first: HashMap<(String, String), String> = HashMap::new();
+    for Found { place, manifest } in found {
+        let Ok(value) = &manifest else { continue };
+        let part = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+        match first.entry((part("namespace"), part("agent_id"))) {
+            Entry::Vacant(free) => drop(free.insert(place.clone())),
+            Entry::Occupied(known) => {
+                let (namespace, id) = known.key();
+                let hint = format!("{namespace}/{id} stands in {} already: remove one, or give it another agent_id", known.get());
+                *manifest = Err(Error::invalid_at("/agent_id", "each agent once", hint));
+            }
+        }
     }
 }
 

@@ -177,7 +177,7 @@ pub async fn report_all(view: &View, ingest: &Ingest, lines: Vec<Line>) -> Resul
 /// Learns for the caller of an evaluation, who sees everything.
 pub async fn learn(ingest: &Ingest) -> Result<Lesson, Error> {
     ingest.learn_for([Grant::All]);
-    ingest.learn(Arc::new(|| {})).await
+    ingest.learn(Arc::new(|| true)).await
 }
 
 #[cfg(test)]

@@ -81,6 +81,8 @@ struct Plan {
     nobody: Option<(u32, f32)>,
     /// Texts by arm.
     texts: Vec<Vec<Text>>,
+    /// See [`Part::heard`].
+    heard: HashMap<String, Vec<(u32, f32)>>,
     fingerprint: u64,
 }
 
@@ -89,8 +91,8 @@ fn reads(lang: Lang, text: &str) -> bool {
 }
 
 impl Ingest {
-    /// Learns for everybody who asks. `pause` is called between pieces of work.
-    pub async fn learn(&self, pause: Arc<dyn Fn() + Send + Sync>) -> Result<Lesson, Error> {
+    /// Learns for everybody who asks. `pause` is called between pieces of work; once it says `false`, learning ends soon and changes nothing.
+    pub async fn learn(&self, pause: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Lesson, Error> {
         let view = self.views.load();
         let store = self.store.clone();
         let outcomes = tokio::task::spawn_blocking(move || store.all_outcomes()).await.map_err(Error::internal)??;
@@ -113,7 +115,11 @@ impl Ingest {
             let texts: Vec<Arc<str>> = plans.iter().flat_map(|p| p.texts.get(at).into_iter().flatten()).map(|t| t.text.clone()).collect();
             by_arm.push(vectors(&self.store, &models, arm, &texts, WorkClass::Ingest).await?.0);
         }
+        let go_on = pause.clone();
         let (parts, lesson) = tokio::task::spawn_blocking(move || train(&view, plans, &by_arm, &*pause)).await.map_err(Error::internal)?;
+        if !go_on() {
+            return Ok(Lesson::default());
+        }
         self.views.update(|old| View { learned: Arc::new(old.learned.with(parts.clone())), ..old.clone() });
         Ok(lesson)
     }
@@ -157,6 +163,8 @@ fn alike(view: &View, a: u32, b: u32) -> bool {
 #[derive(Default)]
 struct Votes {
     texts: Vec<(Arc<str>, f32)>,
+    /// Of these, those that others than the agent itself reported.
+    heard: Vec<Arc<str>>,
     own: f32,
     of: HashMap<String, usize>,
     said: HashSet<(String, String)>,
@@ -179,6 +187,9 @@ impl Votes {
         if *n < A_REPORTER {
             *n += 1;
             self.texts.push((text.clone(), weight));
+            if !outcome.own && weight >= 1.0 {
+                self.heard.push(text.clone());
+            }
         }
     }
 }
@@ -273,6 +284,17 @@ fn plan(view: &View, name: String, visible: Visible, outcomes: &[Outcome], langs
             langs.iter().enumerate().filter(|(_, l)| reads(**l, text)).for_each(|(at, _)| push(&mut rows, at, class, *weight, 2, text));
         }
     }
+    let mut heard: HashMap<String, Vec<(u32, f32)>> = HashMap::new();
+    for (class, votes) in &votes {
+        let Some(class) = number.get(class) else { continue };
+        for text in &votes.heard {
+            let known = heard.entry(fold_name(text)).or_default();
+            match known.iter_mut().find(|(c, _)| c == class) {
+                Some((_, n)) => *n += 1.0,
+                None => known.push((*class, 1.0)),
+            }
+        }
+    }
     let mut hasher = DefaultHasher::new();
     rows.hash(&mut hasher);
     let mut slots: Vec<(&u32, &u32)> = class_of.iter().collect();
@@ -282,10 +304,15 @@ fn plan(view: &View, name: String, visible: Visible, outcomes: &[Outcome], langs
     lost.sort_unstable();
     lost.hash(&mut hasher);
     view.arms.iter().for_each(|a| a.model.fingerprint.hash(&mut hasher));
-    Some(Plan { name, visible, class_of, losses, classes: count, nobody: nobody_class, texts: rows, fingerprint: hasher.finish() })
+    Some(Plan { name, visible, class_of, losses, classes: count, nobody: nobody_class, texts: rows, heard, fingerprint: hasher.finish() })
 }
 
-fn train(view: &View, plans: Vec<Plan>, by_arm: &[ByText], pause: &(dyn Fn() + Send + Sync)) -> (Vec<(Visible, Arc<Part>)>, Lesson) {
+fn train(
+    view: &View,
+    plans: Vec<Plan>,
+    by_arm: &[ByText],
+    pause: &(dyn Fn() -> bool + Send + Sync),
+) -> (Vec<(Visible, Arc<Part>)>, Lesson) {
     let mut lesson = Lesson::default();
     let mut parts = Vec::new();
     for plan in plans {
@@ -298,7 +325,7 @@ fn train(view: &View, plans: Vec<Plan>, by_arm: &[ByText], pause: &(dyn Fn() + S
             continue;
         }
         lesson.trained += 1;
-        let mut heads = Vec::new();
+        let (mut heads, mut strangers) = (Vec::new(), Vec::new());
         for ((arm, texts), vectors) in view.arms.iter().zip(&plan.texts).zip(by_arm) {
             let labelled: Vec<Labelled> = texts
                 .iter()
@@ -312,6 +339,10 @@ fn train(view: &View, plans: Vec<Plan>, by_arm: &[ByText], pause: &(dyn Fn() + S
                     Some(Labelled { class: t.class, weight: t.weight as f32 / 1000.0, kind, text: t.text.clone(), vector })
                 })
                 .collect();
+            if let Some((nobody, _)) = plan.nobody {
+                let of_nobody = labelled.iter().filter(|l| l.class == nobody).map(|l| l.vector.clone()).collect();
+                strangers.push((arm.model.fingerprint.clone(), of_nobody));
+            }
             let centres = Centres { requests: &arm.background.request_centre, descriptions: &arm.background.description_centre };
             if plan.classes > 1
                 && labelled.iter().any(|l| l.kind != Kind::Own)
@@ -322,13 +353,13 @@ fn train(view: &View, plans: Vec<Plan>, by_arm: &[ByText], pause: &(dyn Fn() + S
             }
         }
         tracing::debug!(part = plan.name, classes = plan.classes, heads = heads.len(), "learned");
-        let Plan { visible, class_of, losses, nobody, fingerprint, .. } = plan;
+        let Plan { visible, class_of, losses, nobody, heard, fingerprint, .. } = plan;
         let mut slots_of: Vec<Vec<u32>> = vec![Vec::new(); plan.classes];
         for (slot, class) in &class_of {
             slots_of[*class as usize].push(*slot);
         }
         slots_of.iter_mut().for_each(|s| s.sort_unstable());
-        parts.push((visible, Arc::new(Part { fingerprint, class_of, slots_of, losses, heads, nobody })));
+        parts.push((visible, Arc::new(Part { fingerprint, class_of, slots_of, losses, heads, nobody, strangers, heard })));
     }
     (parts, lesson)
 }

@@ -5,15 +5,25 @@
 
 use crate::catalog::lint::{Facts, lint};
 use crate::index::dense::Role;
+use crate::ingest::texts::pieces;
 use crate::types::Principal;
 use crate::types::fault::Fault;
-use crate::types::manifest::Manifest;
+use crate::types::manifest::{Capability, Manifest};
+use crate::types::text::fold_name;
 use crate::view::View;
 
 /// Capabilities of one registration that are compared with their neighbours.
 const MAX_CHECKED: usize = 50;
+/// Neighbours that are looked at for copies.
+const COPIES: usize = 5;
 /// Examples of one capability that are tried.
 const MAX_EXAMPLES: usize = 8;
+
+/// Whether two capabilities have the same description in some language, word for word.
+fn copies(a: &Capability, b: &Capability) -> bool {
+    let same = |a: Option<&str>, b: Option<&str>| a.is_some_and(|a| b.is_some_and(|b| fold_name(a) == fold_name(b)));
+    same(a.description.zh.as_deref(), b.description.zh.as_deref()) || same(a.description.en.as_deref(), b.description.en.as_deref())
+}
 
 /// Advice on `manifest`, which is in `view` already.
 pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
@@ -32,8 +42,11 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                 // another agent's offer of the same capability is not a neighbour to be told apart from
                 let mut other = |s: u32| s != *slot && view.cap(s).is_some_and(|c| c.folded() != cap.folded());
                 if *role == Role::Both {
-                    let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
-                    if let Some((near, cosine)) = best.first()
+                    let best = arm.dense.search(vector, &visible, COPIES, &mut other).hits;
+                    // the same description under another name is a copy, however far the name takes it away
+                    let copied = best.iter().find(|(s, _)| view.cap(*s).is_some_and(|c| copies(cap.capability(), c.capability())));
+                    let best = copied.map(|(s, _)| (*s, 1.0)).or(best.first().copied());
+                    if let Some((near, cosine)) = &best
                         && fact.nearest.as_ref().is_none_or(|(_, c)| cosine > c)
                     {
                         fact.nearest = Some((name_of(*near), *cosine));
@@ -49,7 +62,16 @@ pub fn advise(view: &View, who: &Principal, manifest: &Manifest) -> Vec<Fault> {
                         .fold(-1.0, f32::max);
                     let best = arm.dense.search(vector, &visible, 1, &mut other).hits;
                     if let Some((near, _)) = best.first().filter(|(_, cosine)| *cosine > own + 0.02) {
-                        fact.strayed.push((index, name_of(*near)));
+                        let texts = pieces(manifest, cap.capability(), "", arm.model.lang).into_iter().filter(|p| p.role == Role::Example);
+                        // the place in the manifest, which holds examples of other languages too
+                        let place = texts
+                            .into_iter()
+                            .nth(index)
+                            .and_then(|p| cap.capability().examples.iter().position(|e| e.trim().starts_with(&*p.text)));
+                        let found = (place.unwrap_or(index), name_of(*near));
+                        if fact.strayed.iter().all(|s| s.0 != found.0) {
+                            fact.strayed.push(found);
+                        }
                     }
                 }
             }

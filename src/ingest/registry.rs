@@ -2,12 +2,26 @@
 
 use super::Ingest;
 use crate::catalog::AgentRecord;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::types::hash::ContentHash;
+use crate::types::manifest::Manifest;
+use crate::types::principal::ADMIN;
 use crate::types::request::{AgentPage, AgentState, Heartbeat, ListRequest};
 use crate::types::text::fold_name;
 use crate::types::{AgentKey, Principal};
 use std::sync::Arc;
+
+/// A manifest as a principal may read it: whom else it is shown to, and where its owner is told things, is not the business of who merely uses it.
+fn shown(who: &Principal, manifest: &Arc<Manifest>) -> Arc<Manifest> {
+    if who.owns(&manifest.namespace) {
+        return manifest.clone();
+    }
+    let mut shown = Manifest::clone(manifest);
+    shown.visible_to.retain(|n| **n == *"*" || who.namespaces.has(n));
+    shown.notification_endpoint = None;
+    shown.health_check = None;
+    Arc::new(shown)
+}
 
 impl Ingest {
     fn seen(&self, who: &Principal, key: &AgentKey) -> Result<AgentRecord, Error> {
@@ -30,7 +44,7 @@ impl Ingest {
         let view = self.views.load();
         let live = view.live.get(&record.entry.key);
         AgentState {
-            manifest: record.entry.manifest.clone(),
+            manifest: shown(who, &record.entry.manifest),
             generation: Self::shown_generation(who, record.entry.generation, record.entry.changed_ms),
             content_hash: record.entry.hash.to_string(),
             registered_at_ms: record.entry.registered_ms,
@@ -88,7 +102,13 @@ impl Ingest {
 
     /// Takes an agent out of new work, or back into it.
     pub async fn drain(&self, who: &Principal, key: &AgentKey, draining: bool) -> Result<AgentState, Error> {
-        self.owned(who, key)?;
+        let record = self.owned(who, key)?;
+        // as it is removed: by its owner, or by an operator
+        if *record.entry.owner != *Self::owner(who) && !who.scopes.has(ADMIN) {
+            let words =
+                format!("the agent {key} belongs to another owner: only that owner, or a principal with the scope `{ADMIN}`, may drain it");
+            return Err(Error::new(Code::Conflict, words));
+        }
         self.set_draining(key, draining).await?;
         self.refresh_live_of(key);
         let record = self.seen(who, key)?;
@@ -136,7 +156,7 @@ impl Ingest {
         .await
         .map_err(Error::internal)??;
         let Some((manifest, known)) = old else { return Err(Error::not_found("version of this agent")) };
-        state.manifest = manifest;
+        state.manifest = shown(who, &manifest);
         state.content_hash = known.hash.to_string();
         state.registered_at_ms = known.first_ms;
         Ok(state)

@@ -229,14 +229,14 @@ pub fn features(
 const LEARNED: [f32; 4] = [0.534, 1.467, 0.052, 0.367];
 
 /// Probabilities where learning had a say. `evidence` of the best candidate, 0..1, is how far its share after learning is believed; `nobody` =
-/// probability that nobody can do it, by reports.
-pub fn with_learned(mut confidence: Confidence, evidence: f32, nobody: f32) -> Confidence {
+/// probability that nobody can do it, by reports; learning makes the best no surer than `most`: in a small fleet, where shares say nothing (see [`of`]), than the text is in scope.
+pub fn with_learned(mut confidence: Confidence, evidence: f32, nobody: f32, most: f32) -> Confidence {
     if evidence > 0.0 {
         let logit = |p: f32| (p.clamp(1e-4, 1.0 - 1e-4) / (1.0 - p.clamp(1e-4, 1.0 - 1e-4))).ln();
         let share = NAMES.iter().position(|n| *n == "share_1").and_then(|i| confidence.features.get(i)).copied().unwrap_or(0.0);
         let (right, in_scope) = (logit(confidence.right), logit(confidence.in_scope));
         let learned = LEARNED[0] + LEARNED[1] * logit(share) + LEARNED[2] * right + LEARNED[3] * in_scope;
-        confidence.right = sigmoid((1.0 - evidence) * right + evidence * learned);
+        confidence.right = sigmoid((1.0 - evidence) * right + evidence * learned).min(most);
         confidence.in_scope = confidence.in_scope.max(confidence.right);
     }
     confidence.right *= 1.0 - nobody;
@@ -271,11 +271,13 @@ mod tests {
         let mut features = vec![0.0; NAMES.len()];
         features[NAMES.iter().position(|n| *n == "share_1").unwrap()] = 0.99;
         let plain = Confidence { right: 0.6, in_scope: 0.8, features };
-        assert_eq!(with_learned(plain.clone(), 0.0, 0.0), plain);
-        let (some, much) = (with_learned(plain.clone(), 0.3, 0.0), with_learned(plain.clone(), 0.95, 0.0));
+        assert_eq!(with_learned(plain.clone(), 0.0, 0.0, 1.0), plain);
+        let (some, much) = (with_learned(plain.clone(), 0.3, 0.0, 1.0), with_learned(plain.clone(), 0.95, 0.0, 1.0));
         assert!(plain.right < some.right && some.right < much.right && much.right > 0.95, "{some:?} {much:?}");
         assert!(much.in_scope >= much.right);
-        assert!(with_learned(plain, 0.95, 0.9).right < 0.11);
+        assert!(with_learned(plain.clone(), 0.95, 0.9, 1.0).right < 0.11);
+        let doubtful = Confidence { right: 0.1, in_scope: 0.2, ..plain };
+        assert!(with_learned(doubtful.clone(), 0.95, 0.0, 0.2).right <= 0.2 && with_learned(doubtful, 0.95, 0.0, 1.0).right > 0.5);
     }
 
     #[test]

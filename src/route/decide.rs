@@ -6,10 +6,11 @@
 
 use crate::route::dice::Dice;
 use crate::route::rank::{self, Ranked};
-use crate::route::shortlist::{Named, Shortlist};
-use crate::types::decision::{Candidate, Decision, DecisionKind, Generations, Note, Term};
+use crate::route::shortlist::{Item, Named, Shortlist};
+use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Dropped, Generations, Note, Term};
 use crate::types::policy::{OperatingPoint, Policy, Preset};
 use crate::types::score::Probability;
+use crate::types::text::fold_name;
 use std::borrow::Cow;
 
 /// What the pick needs beside the shortlist.
@@ -164,6 +165,33 @@ fn second_of(kept: &[(Ranked<'_>, bool)]) -> f32 {
     kept.iter().skip(1).filter(|(r, _)| r.item.folded != first.item.folded).map(|(r, _)| r.item.similarity).fold(0.0, f32::max)
 }
 
+/// Share of the best candidate's similarity from which on one that can't be had now is as likely meant.
+const AS_LIKELY: f32 = 0.7;
+
+/// A candidate for something else that is as likely meant, and can't take it now: who asks for the one is not served by the other.
+fn better_away<'a>(list: &'a Shortlist, first: &Item) -> Option<&'a Dropped> {
+    let away = |why: &DropReason| match why {
+        DropReason::ScopeMissing { .. }
+        | DropReason::Region { .. }
+        | DropReason::Closed { .. }
+        | DropReason::Attribute { .. }
+        | DropReason::Cost { .. }
+        | DropReason::LeaseExpired
+        | DropReason::Unreachable
+        | DropReason::Draining
+        | DropReason::Breaker
+        | DropReason::Overloaded => true,
+        // what the caller or the operator chose, and what the payload says
+        DropReason::Payload { .. }
+        | DropReason::Rule { .. }
+        | DropReason::NotPreferred
+        | DropReason::NotTarget
+        | DropReason::Excluded
+        | DropReason::UnderFloor => false,
+    };
+    list.dropped.iter().find(|d| away(&d.why) && d.similarity >= AS_LIKELY * first.similarity && fold_name(&d.capability) != *first.folded)
+}
+
 fn judge(
     list: &Shortlist,
     policy: &Policy,
@@ -239,6 +267,10 @@ fn judge(
         Some(Note::new("several_requests", "the request seems to ask for several things"))
     } else if facts.told {
         Some(Note::new("not_asked", "the text reports it, or asks about it, and does not ask for it"))
+    } else if facts.opposite {
+        Some(Note::new("opposite", "the request asks for the opposite of what the best candidate does"))
+    } else if let Some(better) = better_away(list, first.item) {
+        Some(Note::new("better_unavailable", format!("as likely meant: {}", crate::route::explain::why_not(better))))
     } else if facts.thin {
         Some(Note::new("too_short", "the request is one word that is nobody's name: it could mean several things"))
     } else if confidence < auto {
@@ -263,8 +295,8 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::shortlist::QueryFacts;
     use crate::route::shortlist::testing::item;
-    use crate::route::shortlist::{Item, QueryFacts};
 
     fn decide(items: Vec<Item>, confidence: f32, in_scope: f32) -> Decision {
         decide_with(items, confidence, in_scope, &Policy::default())
@@ -353,6 +385,23 @@ mod tests {
             Shortlist { items: vec![named], facts: QueryFacts { negated: true, used: true, ..Default::default() }, ..Default::default() };
         let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 });
         assert_eq!(d.kind, DecisionKind::Suggest);
+    }
+
+    #[test]
+    fn who_asks_for_one_that_is_away_is_not_served_by_another() {
+        let facts = QueryFacts { confidence: 0.97, in_scope: 0.98, calibrated: true, used: true, ..Default::default() };
+        let decide = |capability: &str, similarity: f32, why: DropReason| {
+            let dropped = vec![Dropped { agent: item("b", capability, 0.9).agent, capability: capability.into(), similarity, why }];
+            let list = Shortlist { items: vec![item("a", "card_unfreeze", 0.97)], dropped, facts: facts.clone(), ..Default::default() };
+            let d = pick(&list, &Policy::default(), &PickOptions { preset: None, shipped: OperatingPoint::default(), k: 5, seed: 1 });
+            (d.kind, d.reasons.first().map(|r| r.code.to_string()).unwrap_or_default())
+        };
+        let away = (DecisionKind::Suggest, "better_unavailable".to_string());
+        assert_eq!(decide("card_freeze", 0.9, DropReason::Draining), away);
+        assert_eq!(decide("card_freeze", 0.9, DropReason::Closed { opens: None }), away);
+        assert_eq!(decide("card_freeze", 0.9, DropReason::Excluded).0, DecisionKind::Auto, "the caller chose");
+        assert_eq!(decide("card_freeze", 0.1, DropReason::Draining).0, DecisionKind::Auto, "hardly meant");
+        assert_eq!(decide("Card-Unfreeze", 0.99, DropReason::Draining).0, DecisionKind::Auto, "another agent does the same");
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod features;
 pub mod filter;
 pub mod fusion;
 pub mod logged;
+pub mod opposite;
 pub mod payload;
 pub mod pipeline;
 pub mod prepare;

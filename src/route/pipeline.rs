@@ -5,14 +5,14 @@
 
 use crate::error::{Code, Error};
 use crate::history::habit;
-use crate::history::learned::{Part, PartReading, Said};
+use crate::history::learned::{Nearest, Part, PartReading, Said};
 use crate::index::Visible;
 use crate::route::confidence::{self, Confidence};
 use crate::route::decide::{self, PickOptions};
 use crate::route::filter::Gate;
 use crate::route::recall::{self, Ask, Found, Recall};
 use crate::route::shortlist::{Item, Named, QueryFacts, Shortlist};
-use crate::route::{features, fusion, reading, state, telling, undo};
+use crate::route::{features, fusion, opposite, reading, state, telling, undo};
 use crate::types::AgentKey;
 use crate::types::decision::{Candidate, Decision, DecisionKind, DropReason, Generations, Note};
 use crate::types::lang::Lang;
@@ -94,17 +94,36 @@ fn score(view: &View, query: &Query, ask: Ask<'_>, unwanted: Option<&QueryPart>,
     let mut habits = vec![0.0f32; fused.len()];
     let capability = |i: usize| recall.found.get(i).map_or(0, |f| capability_of(view, f.slot));
     let shared = shares(view, query, recall.found.iter().map(|f| f.slot));
+    let by_text = if shared.is_empty() { Vec::new() } else { fused.clone() };
     for ((share, score), own) in shared.iter().zip(&mut fused).zip(&mut habits) {
         *own = habit(*share, recall.words);
         *score += *own;
     }
-    let mut order: Vec<usize> = (0..fused.len()).collect();
-    order.sort_by(|a, b| fused[*b].total_cmp(&fused[*a]).then(recall.found[*a].slot.cmp(&recall.found[*b].slot)));
-    let plain = confidence::of(confidence::features(&recall, view, &rows, &fused, &order, capability), recall.fleet < recall::SMALL_FLEET);
+    let order = falling(&fused, &recall.found);
+    let small = recall.fleet < recall::SMALL_FLEET;
+    let of = |fused: &[f32], order: &[usize]| confidence::of(confidence::features(&recall, view, &rows, fused, order, capability), small);
+    let mut plain = of(&fused, &order);
+    if habits.iter().any(|h| *h > 0.0) {
+        // habits choose among what the text may mean; whether it means any of it, the text says alone
+        let text = of(&by_text, &falling(&by_text, &recall.found));
+        let most = text.in_scope.max(text.right);
+        (plain.right, plain.in_scope) = (plain.right.min(most), plain.in_scope.min(most));
+    }
     let evidence = order.first().and_then(|i| said.evidence.get(*i)).copied().unwrap_or(0.0);
     let proven = order.first().and_then(|i| said.proven.get(*i)).copied().unwrap_or(0.0);
-    let confidence = confidence::with_learned(plain, evidence, said.nobody);
+    let confidence = {
+        let heard = order.first().and_then(|i| said.heard.get(*i)).copied().unwrap_or(0.0);
+        let most = if small { plain.in_scope.max(plain.right).max(heard) } else { 1.0 };
+        confidence::with_learned(plain, evidence, said.nobody, most)
+    };
     Scored { recall, rows, fused, learned: said.changes, shared, habits, order, confidence, proven }
+}
+
+/// Places of the candidates, best score first.
+fn falling(scores: &[f32], found: &[Found]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(found[*a].slot.cmp(&found[*b].slot)));
+    order
 }
 
 /// Takes [`FOREIGN`] from what only the model of another language finds and the text does not name.
@@ -140,9 +159,20 @@ fn learned(view: &View, reading: Option<&PartReading<'_>>, recall: &Recall, fuse
         best[at] = best[at].max(*score);
         entry.push(at);
     }
-    let said = reading.say(&classes, &fusion::shares(&best));
+    let lead = recall.arms.iter().find(|a| a.lead).or(recall.arms.first()).and_then(|a| view.arms.get(a.arm));
+    let nearest = Nearest {
+        cosine: recall.found.iter().filter_map(|f| recall.cosine(f)).fold(-1.0, f32::max),
+        spread: lead.map_or(0.05, |arm| arm.background.spread),
+    };
+    let said = reading.say(&classes, &fusion::shares(&best), nearest);
     let each = |values: &[f32]| entry.iter().map(|at| values.get(*at).copied().unwrap_or(0.0)).collect();
-    Said { changes: each(&said.changes), evidence: each(&said.evidence), proven: each(&said.proven), nobody: said.nobody }
+    Said {
+        changes: each(&said.changes),
+        evidence: each(&said.evidence),
+        proven: each(&said.proven),
+        heard: each(&said.heard),
+        nobody: said.nobody,
+    }
 }
 
 /// How much nearer a capability is to what is not wanted than to what is, as a loss of its fused score.
@@ -205,20 +235,18 @@ fn item(view: &View, query: &Query, gate: &Gate<'_>, scored: &Scored, at: usize,
     })
 }
 
-/// Whether the text speaks of something instead of asking for it; a capability that explains is asked by asking about.
-fn is_told(view: &View, main: &Scored, text: &str) -> bool {
-    let best = || main.order.first().and_then(|i| main.recall.found.get(*i));
-    if best().is_some_and(|found| is_literal(&main.recall, found)) {
-        return false;
+/// Whether the text speaks of something instead of asking for it, and whether it asks for the opposite of what the best candidate does. A capability that
+/// explains is asked by asking about; one whose texts speak of translating, songs and the like is asked by asking for those.
+fn is_told(view: &View, main: &Scored, text: &str) -> (bool, bool) {
+    let best = main.order.first().and_then(|i| main.recall.found.get(*i));
+    if best.is_some_and(|found| is_literal(&main.recall, found)) {
+        return (false, false);
     }
-    let explains = || {
-        best().and_then(|found| view.cap(found.slot)).is_some_and(|cap| {
-            let c = cap.capability();
-            let own = [Some(&*c.intent), c.description.zh.as_deref(), c.description.en.as_deref()];
-            telling::explains(own.into_iter().flatten())
-        })
-    };
-    telling::reports(text) || (telling::asks_about(text) && !explains())
+    let Some(cap) = best.and_then(|found| view.cap(found.slot)) else { return (telling::tells(text, "", &[]), false) };
+    let c = cap.capability();
+    let mut own: Vec<&str> = [c.description.zh.as_deref(), c.description.en.as_deref()].into_iter().flatten().collect();
+    own.extend(c.examples.iter().map(|e| &**e));
+    (telling::tells(text, cap.folded(), &own), opposite::asks_opposite(text, cap.folded(), own.iter().copied()))
 }
 
 /// Whether the text is one of the candidate's own, nearly to the letter.
@@ -239,6 +267,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     let main = score(view, query, Ask { text, vectors, per_arm: recall::PER_ARM, cross: true }, unwanted, &visible, &mut gate);
     let mut list = Shortlist::default();
     let exact = main.recall.found.iter().any(|f| f.named == Some(Named::Exact));
+    let (told, opposite) = if exact { (false, false) } else { is_told(view, &main, &query.text) };
     list.facts = QueryFacts {
         features: main.confidence.features.clone(),
         confidence: main.confidence.right,
@@ -249,7 +278,8 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
         exact,
         thin: reading::content(text) <= 1
             && !main.order.first().and_then(|i| main.recall.found.get(*i)).is_some_and(|f| is_literal(&main.recall, f)),
-        told: is_told(view, &main, &query.text),
+        told,
+        opposite,
         used: main.recall.found.iter().all(|f| {
             f.named != Some(Named::InText)
                 || view.cap(f.slot).is_some_and(|c| {

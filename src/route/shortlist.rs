@@ -112,6 +112,9 @@ pub struct QueryFacts {
     /// Whether the text speaks of the thing instead of asking for it: reports that it is done, or asks what it means.
     #[serde(default)]
     pub told: bool,
+    /// Whether the text asks for the opposite of what the best candidate does.
+    #[serde(default)]
+    pub opposite: bool,
     /// Whether a name in the text is used rather than talked about.
     #[serde(default)]
     pub used: bool,

@@ -160,6 +160,7 @@ impl Store {
         want("m.agent = ?", f.agent.as_ref().map(|a| Box::new(a.to_string()) as Box<dyn ToSql>));
         want("m.at_ms >= ?", f.since_ms.map(|t| Box::new(t) as Box<dyn ToSql>));
         want("m.at_ms < ?", f.until_ms.map(|t| Box::new(t) as Box<dyn ToSql>));
+        want("m.parent = ?", f.parent.as_ref().map(|p| Box::new(p.to_string()) as Box<dyn ToSql>));
         want("m.tag = ?", f.dead_tag.map(|t| Box::new(t.as_str()) as Box<dyn ToSql>));
         if let Some((name, value)) = &f.tag {
             wants.push("m.seq IN (SELECT message FROM message_tags WHERE name = ? AND value = ?)".into());
@@ -344,8 +345,8 @@ fn submit(c: &Connection, message: &Message, log: &[Entry], scopes: &[Scope], di
     let changing = changing(h, agent.as_deref(), &head);
     let inserted = c
         .prepare_cached(
-            "INSERT INTO messages (id, owner, message_id, at_ms, state, agent, namespace, tag, position, ended_ms, head, crc)
-             VALUES (:id, :owner, :message_id, :at, :state, :agent, :namespace, :tag, :position, :ended, :head, :crc) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO messages (id, owner, message_id, at_ms, state, agent, namespace, tag, position, ended_ms, head, crc, parent)
+             VALUES (:id, :owner, :message_id, :at, :state, :agent, :namespace, :tag, :position, :ended, :head, :crc, :parent) ON CONFLICT (id) DO NOTHING",
         )?
         .execute(named_params! {
             ":id": id,
@@ -360,6 +361,7 @@ fn submit(c: &Connection, message: &Message, log: &[Entry], scopes: &[Scope], di
             ":ended": changing.ended,
             ":head": changing.head,
             ":crc": changing.sum(&id).done(),
+            ":parent": e.parent_id.as_deref(),
         })?;
     if inserted == 0 {
         return Ok(Wrote::Moved);

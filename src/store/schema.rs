@@ -84,6 +84,9 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE message_log ADD COLUMN crc INTEGER;
     ALTER TABLE message_keys ADD COLUMN crc INTEGER;
     ALTER TABLE outcomes ADD COLUMN crc INTEGER;",
+    // 5: what a message led to; NULL = nothing led to it, or written before
+    "ALTER TABLE messages ADD COLUMN parent TEXT;
+    CREATE INDEX messages_parent ON messages (parent, seq) WHERE parent IS NOT NULL;",
 ];
 
 /// The newest format this program reads and writes.

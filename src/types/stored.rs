@@ -106,6 +106,8 @@ pub struct Filter {
     pub until_ms: Option<i64>,
     /// Carries this business tag.
     pub tag: Option<(String, String)>,
+    /// Led to by the message of this id: the parts of a broadcast, what an agent sent on.
+    pub parent: Option<Arc<str>>,
     /// Given up for this reason.
     pub dead_tag: Option<DeadTag>,
     /// Cursor of the page before.

@@ -284,8 +284,36 @@ async fn a_broadcast_reaches_everyone_and_one_way_waits_for_nobody() {
         }
         assert_eq!((life["state"].as_str(), &life["agent"]), (Some("done"), &part["agent_id"]));
     }
+    // the broadcast's own id stands for all of them
+    let id = all["message_id"].as_str().unwrap();
+    let (status, whole) = node.get(&format!("/v1/messages/{id}")).await;
+    assert_eq!((status, whole["state"].as_str(), whole["message_id"].as_str()), (200, Some("done"), Some(id)), "{whole}");
+    assert_eq!((whole["mode"].as_str(), whole["payload"].as_i64()), (Some("broadcast"), Some(7)), "{whole}");
+    assert_eq!(whole["reply"]["parts"].as_array().unwrap().len(), 3, "{whole}");
+    let (_, listed) = node.get(&format!("/v1/messages?parent_id={id}")).await;
+    assert_eq!(listed["messages"].as_array().unwrap().len(), 3, "{listed}");
+    assert_eq!(node.get("/v1/messages?parent_id=nothing").await.1["messages"].as_array().map_or(0, Vec::len), 0);
     let (status, _) = node.post("/v1/messages", r#"{"intent":"work","mode":"one_way"}"#).await;
     assert_eq!(status, 202);
+}
+
+/// Nobody pulls: the parts wait, and the id of the broadcast calls all of them off.
+#[tokio::test]
+async fn a_broadcast_is_called_off_by_its_id() {
+    let node = node(&[], "").await;
+    for id in ["a", "b"] {
+        register(&node, "shop", id, json!({"protocol": "pull", "weight": 1})).await;
+    }
+    let sent = r#"{"intent":"work","mode":"broadcast","payload":7,"message_id":"notice"}"#;
+    let (status, all) = node.post("/v1/messages", sent).await;
+    assert_eq!((status, all["message_id"].as_str(), all["parts"].as_array().unwrap().len()), (202, Some("notice"), 2), "{all}");
+    let (_, whole) = node.get("/v1/messages/notice").await;
+    assert_eq!((whole["state"].as_str(), whole["reply"]["status"]["code"].as_i64()), (Some("queued"), Some(202)), "{whole}");
+    let (status, off) = node.post("/v1/messages/notice/cancel", "{}").await;
+    assert_eq!((status, off["state"].as_str()), (200, Some("cancelled")), "{off}");
+    assert!(off["parts"].as_array().unwrap().iter().all(|p| p["state"] == "cancelled"), "{off}");
+    assert_eq!(node.get("/v1/messages/notice").await.1["state"].as_str(), Some("cancelled"));
+    assert_eq!(node.get("/v1/messages/unknown").await.0, 404);
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn taught(queries: usize) -> crate::harness::World {
         reports.push(adopted(&format!("green turtle number {i}"), key("orders", "desk"), "alpha_task"));
     }
     assert!(w.ingest.report(&Principal::local("me"), reports).await.iter().all(Result::is_ok));
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     w
 }
 
@@ -98,7 +98,7 @@ async fn outcomes_move_the_order_and_are_forgotten_again() {
     assert!(evidence(&a).is_some_and(|t| t.value > 0.0), "what was learned is shown");
     let all = OutcomeFilter { agent: Some(key("orders", "desk")), ..OutcomeFilter::default() };
     assert_eq!(w.ingest.forget(&Principal::local("me"), &all).await.unwrap(), 16);
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     assert!(evidence(&w.ask("a green turtle").await).is_none(), "nothing of it is left");
 }
 
@@ -117,7 +117,7 @@ async fn what_a_principal_cannot_see_teaches_it_nothing() {
     let mut open = report("desk", "orders", "green turtle", "alpha_task", 5);
     open.extend(report("desk", "orders", "purple elephant", "beta_task", 5));
     w.ingest.report(&all, open).await;
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     let ask = || async {
         let request = ResolveRequest { query: "green elephant".into(), ..asking() };
         let r = w.resolve(&mine, request).await.unwrap();
@@ -131,7 +131,7 @@ async fn what_a_principal_cannot_see_teaches_it_nothing() {
     let mut hidden = report("vault", "secret", "green elephant", "beta_task", 20);
     hidden.extend(report("vault", "secret", "green turtle", "beta_task", 20));
     w.ingest.report(&all, hidden).await;
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     assert_eq!(before, ask().await, "not a bit of its scores changes");
 }
 
@@ -147,7 +147,7 @@ async fn an_agent_does_not_vote_itself_up() {
         let votes = (0..200).map(|i| adopted(&format!("green turtle {chunk} {i}"), key("shop", "greedy"), "gamma_task")).collect();
         w.ingest.report(&Principal::local("greedy"), votes).await;
     }
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     let answer = w.ask("one green turtle").await;
     assert_eq!(&*answer.decision.candidates[0].capability, "alpha_task");
     let own =
@@ -175,4 +175,25 @@ async fn callers_have_habits_and_strangers_have_none() {
     let known = w.resolve(&who, ask("warehouse")).await.unwrap().decision.candidates;
     let term = known.iter().find(|c| *c.capability == *other).unwrap().terms.iter().find(|t| t.name == "cooccurrence").cloned();
     assert!(term.is_some_and(|t| t.value > 0.0), "its habit is a named term: {known:?}");
+}
+
+/// A service that stops doesn't wait for its lesson, and half a lesson changes nothing.
+#[tokio::test]
+async fn a_lesson_that_is_broken_off_changes_nothing() {
+    let w = world().await;
+    w.register(agent("orders", "desk", &[("alpha_task", "Handles a customer request"), ("beta_task", "Handles a customer request too")]))
+        .await;
+    w.ingest.learn_for([Grant::All]);
+    let reports = (0..6).map(|i| adopted(&format!("purple elephant number {i}"), key("orders", "desk"), "beta_task")).collect();
+    w.ingest.report(&Principal::local("me"), reports).await;
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = asked.clone();
+    // goes on once, then no more
+    let lesson = w.ingest.learn(Arc::new(move || count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0)).await.unwrap();
+    assert_eq!(lesson, Default::default());
+    assert!(asked.load(std::sync::atomic::Ordering::Relaxed) > 1, "it was asked whether to go on");
+    let seen = |w: &crate::harness::World| w.views.load().learned.parts().len();
+    assert_eq!(seen(&w), 0);
+    let whole = w.ingest.learn(Arc::new(|| true)).await.unwrap();
+    assert!(whole.trained == 1 && seen(&w) == 1, "{whole:?}");
 }

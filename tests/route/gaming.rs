@@ -36,7 +36,7 @@ async fn fleet(w: &World) {
 }
 
 async fn first(w: &World, query: &str) -> String {
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     let request = ResolveRequest { query: query.into(), ..crate::harness::asking() };
     let answer = w.resolve(&Principal::local("x"), request).await.unwrap();
     answer.decision.candidates[0].agent.namespace.to_string()
@@ -90,7 +90,7 @@ async fn one_publisher_is_never_measured_against_itself() {
     w.clock.advance(Duration::from_secs(60));
     w.ingest.register(&publisher("orders"), &both("two")).await.unwrap();
     w.ingest.learn_for([Grant::All]);
-    w.ingest.learn(Arc::new(|| {})).await.unwrap();
+    w.ingest.learn(Arc::new(|| true)).await.unwrap();
     let candidates = w.ask("money of an order back").await.decision.candidates;
     assert_eq!(candidates.len(), 2);
     assert!((candidates[0].probability.get() - candidates[1].probability.get()).abs() < 1e-6, "a second agent is no copy");

@@ -175,6 +175,7 @@ fn list_request(query: &Pairs) -> Result<pb::ListMessagesRequest, Error> {
         tag_name: label.as_ref().map(|l| l.0.clone()),
         tag_value: label.map(|l| l.1),
         dead_tag: get("dead_tag"),
+        parent_id: get("parent_id"),
         limit: limit.map_err(|_| Error::invalid_at("/limit", "a whole number from 1 to 1000", "correct it"))?,
         after: get("after"),
     })

@@ -8,7 +8,7 @@ use crate::dispatch::port::{Filter, Page, Target};
 use crate::dispatch::state::Refused;
 use crate::error::{Code, Error};
 use crate::types::AgentKey;
-use crate::types::envelope::ReachId;
+use crate::types::envelope::{Mode, ReachId};
 use crate::types::message::{Entry, Message, State};
 use crate::types::principal::{Grant, Principal};
 use std::sync::Arc;
@@ -73,6 +73,25 @@ impl Dispatcher {
             None => self.inner.store.find_id(owner(principal), Arc::from(id)).await?,
         };
         found.filter(|m| may_see(principal, m)).ok_or_else(|| Error::not_found("message"))
+    }
+
+    /// The parts of a broadcast that `principal` sent or may see, in the order they were sent; none where there is no such broadcast.
+    pub async fn parts(&self, principal: &Principal, id: &str) -> Result<Vec<Message>, Error> {
+        let (mut parts, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.list(principal, Filter { parent: Some(Arc::from(id)), after, limit: 1_000, ..Filter::default() }).await?;
+            parts.extend(page.messages.into_iter().filter(|m| m.envelope.mode == Mode::Broadcast));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        // an id of somebody else may be the same: one sender's it is, the newest's
+        if let Some(owner) = parts.first().map(|m| m.envelope.owner()) {
+            parts.retain(|m| m.envelope.owner() == owner);
+        }
+        parts.reverse();
+        Ok(parts)
     }
 
     /// The whole log of a message.

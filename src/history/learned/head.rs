@@ -74,7 +74,7 @@ pub struct Head {
 
 impl Head {
     /// Trains a head; `None` without a text.
-    pub fn train(texts: &[Labelled], classes: usize, centres: &Centres<'_>, pause: &(dyn Fn() + Sync)) -> Option<Self> {
+    pub fn train(texts: &[Labelled], classes: usize, centres: &Centres<'_>, pause: &(dyn Fn() -> bool + Sync)) -> Option<Self> {
         let width = texts.first()?.vector.len() + WORDS;
         let features: Vec<Features> = texts.iter().map(|t| Features::of(&t.text)).collect();
         let rarity = Rarity::of(features.iter());
@@ -125,7 +125,7 @@ fn doubt(
     class: &[u32],
     weight: &mut [f32],
     classes: usize,
-    pause: &(dyn Fn() + Sync),
+    pause: &(dyn Fn() -> bool + Sync),
 ) -> usize {
     let labels: Vec<usize> = (0..texts.len()).filter(|i| texts[*i].kind != Kind::Own).collect();
     if labels.len() < 2 * PARTS || classes < 2 {

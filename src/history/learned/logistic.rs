@@ -33,8 +33,8 @@ pub struct Fit<'a> {
     pub l2: f32,
     /// Most steps.
     pub steps: usize,
-    /// Called now and then, so that a fit in the background can leave the core to others.
-    pub pause: &'a (dyn Fn() + Sync),
+    /// Called now and then, so that a fit in the background can leave the core to others; `false` ends it, and what it answers is worth nothing.
+    pub pause: &'a (dyn Fn() -> bool + Sync),
 }
 
 struct Work {
@@ -75,7 +75,10 @@ impl Data<'_> {
             let (left, right) = (View { data: &work.turned, stride: BLOCK }, View { data: &work.scores, stride: classes });
             kernel.matmul(left, right, &mut work.part, classes, width, classes, n);
             gradient.iter_mut().zip(&work.part).for_each(|(g, p)| *g += p);
-            (fit.pause)();
+            if !(fit.pause)() {
+                // nothing is better than that: the fit ends where it is
+                return f64::NAN;
+            }
         }
         loss
     }
@@ -184,7 +187,7 @@ mod tests {
         let (rows, class) = toy();
         let weight = vec![1.0; class.len()];
         let data = Data { rows: &rows, width: 4, class: &class, weight: &weight, classes: 3 };
-        let fit = Fit { l2: 0.1, steps: 30, pause: &|| {} };
+        let fit = Fit { l2: 0.1, steps: 30, pause: &|| true };
         let w = data.fit(&fit);
         for (row, class) in rows.chunks_exact(4).zip(&class) {
             let score = |c: usize| row.iter().zip(&w[c * 4..]).map(|(a, b)| a * b).sum::<f32>();
@@ -199,7 +202,7 @@ mod tests {
         let (rows, class) = toy();
         let weight: Vec<f32> = (0..class.len()).map(|i| 0.5 + (i % 3) as f32).collect();
         let data = Data { rows: &rows, width: 4, class: &class, weight: &weight, classes: 3 };
-        let fit = Fit { l2: 0.3, steps: 0, pause: &|| {} };
+        let fit = Fit { l2: 0.3, steps: 0, pause: &|| true };
         let mut work = Work { scores: vec![0.0; BLOCK * 3], turned: vec![0.0; 4 * BLOCK], part: vec![0.0; 12] };
         let at: Vec<f32> = (0..12).map(|i| 0.1 * i as f32 - 0.5).collect();
         let mut slope = vec![0.0; 12];
@@ -216,7 +219,7 @@ mod tests {
     fn rows_of_weight_zero_do_not_count() {
         let (rows, class) = toy();
         let some: Vec<f32> = (0..class.len()).map(|i| f32::from(u8::from(i < 15))).collect();
-        let fit = Fit { l2: 0.1, steps: 20, pause: &|| {} };
+        let fit = Fit { l2: 0.1, steps: 20, pause: &|| true };
         let all = Data { rows: &rows, width: 4, class: &class, weight: &some, classes: 3 }.fit(&fit);
         let half = Data { rows: &rows[..60], width: 4, class: &class[..15], weight: &some[..15], classes: 3 }.fit(&fit);
         assert!(all.iter().zip(&half).all(|(a, b)| (a - b).abs() < 1e-4));

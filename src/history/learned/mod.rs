@@ -10,7 +10,9 @@ mod logistic;
 mod sketch;
 
 use crate::index::Visible;
+use crate::kernel::dot::dot_f32;
 use crate::types::principal::Grant;
+use crate::types::text::fold_name;
 use head::Head;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -36,13 +38,31 @@ pub struct Part {
     pub losses: HashMap<u32, f32>,
     /// Class of requests that nobody can do, with the number of such reports.
     pub nobody: Option<(u32, f32)>,
+    /// Vectors of those requests, by the fingerprint of their model.
+    pub strangers: Vec<(Arc<str>, Vec<Arc<[f32]>>)>,
+    /// Requests that outcomes of others than the agent itself gave to a class, by their folded text: class and number of reporters.
+    pub heard: HashMap<String, Vec<(u32, f32)>>,
 }
+
+/// How far the best candidate stands from a request, by cosine under the model that leads.
+#[derive(Clone, Copy, Debug)]
+pub struct Nearest {
+    /// Cosine of the nearest text of any candidate.
+    pub cosine: f32,
+    /// The model's own unit of distance.
+    pub spread: f32,
+}
+
+/// What it is worth to be the very text that was reported, logits, by many reporters; by one, half of it.
+const HEARD: f32 = 8.0;
 
 /// A request as the heads of a part read it.
 pub struct PartReading<'a> {
     part: &'a Part,
-    /// Each head with its scores of all classes.
-    readings: Vec<(&'a Head, Vec<f32>)>,
+    /// Each head with its scores of all classes, and the cosine of the nearest request that nobody could do.
+    readings: Vec<(&'a Head, Vec<f32>, f32)>,
+    /// What was reported of this very text.
+    heard: &'a [(u32, f32)],
 }
 
 /// What the heads say of the candidates of a request.
@@ -54,6 +74,8 @@ pub struct Said {
     pub evidence: Vec<f32>,
     /// What of it are outcomes, 0..1: texts that were really asked, not written by who wants to be asked.
     pub proven: Vec<f32>,
+    /// How far each was reported for this very text, 0..1.
+    pub heard: Vec<f32>,
     /// Probability that nobody can do it, by reports alone, 0..1.
     pub nobody: f32,
 }
@@ -66,10 +88,13 @@ impl Part {
             .iter()
             .filter_map(|(model, head)| {
                 let (_, vector) = vectors.clone().find(|(m, _)| *m == &**model)?;
-                Some((head, head.scores(text, vector)))
+                let strangers = self.strangers.iter().filter(|(m, _)| m == model).flat_map(|(_, all)| all);
+                let near = strangers.filter(|v| v.len() == vector.len()).map(|v| dot_f32(v, vector)).fold(-1.0, f32::max);
+                Some((head, head.scores(text, vector), near))
             })
             .collect();
-        (!readings.is_empty()).then_some(PartReading { part: self, readings })
+        let heard = if self.heard.is_empty() { None } else { self.heard.get(&fold_name(text)) };
+        (!readings.is_empty()).then_some(PartReading { part: self, readings, heard: heard.map_or(&[], |h| h) })
     }
 
     /// Labelled texts behind a capability.
@@ -87,20 +112,23 @@ impl PartReading<'_> {
 
     /// Slots of the classes that the heads score best, up to `classes` of each head; they may not be what vectors and words find.
     pub fn best(&self, classes: usize) -> Vec<u32> {
-        let mut out = Vec::new();
-        for (head, scores) in &self.readings {
+        let slots = |c: &u32| self.part.slots_of.get(*c as usize);
+        let mut out: Vec<u32> = self.heard.iter().filter_map(|(c, _)| slots(c)).flatten().copied().collect();
+        for (head, scores, _) in &self.readings {
             let mut order: Vec<u32> = (0..scores.len() as u32).filter(|c| head.count(*c) > 0.0).collect();
             order.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b)));
-            out.extend(order.iter().take(classes).filter_map(|c| self.part.slots_of.get(*c as usize)).flatten());
+            out.extend(order.iter().take(classes).filter_map(slots).flatten());
         }
         out
     }
 
-    /// What is said of candidates, each a class (or none) and its zero-shot probability; classes are distinct.
-    pub fn say(&self, classes: &[Option<u32>], zero_shot: &[f32]) -> Said {
+    /// What is said of candidates, each a class (or none) and its zero-shot probability; classes are distinct. Reports that nobody can do something count
+    /// where the best candidate has been learned of, too, so that the two are of one kind; else as far as the request is nearer to what nobody could do
+    /// than to anything that the candidates say of themselves: many reports about one thing must not speak for another.
+    pub fn say(&self, classes: &[Option<u32>], zero_shot: &[f32], nearest: Nearest) -> Said {
         let n = classes.len();
         let (mut changes, mut evidence, mut proven, mut nobody) = (vec![0.0f32; n], vec![0.0f32; n], vec![0.0f32; n], 0.0f32);
-        for (head, all) in &self.readings {
+        for (head, all, near) in &self.readings {
             let own: Vec<f32> = classes.iter().map(|c| c.map_or(0.0, |c| blend::evidence(head.count(c)))).collect();
             let scores: Vec<f32> = classes.iter().map(|c| c.and_then(|c| all.get(c as usize)).copied().unwrap_or(0.0)).collect();
             for (sum, change) in changes.iter_mut().zip(blend::changes(zero_shot, &own, &scores)) {
@@ -114,12 +142,25 @@ impl PartReading<'_> {
                 let most = all.iter().copied().fold(f32::MIN, f32::max);
                 let sum: f32 = all.iter().map(|s| (s - most).exp()).sum();
                 let share = all.get(class as usize).map_or(0.0, |s| (s - most).exp() / sum);
-                nobody = nobody.max(share * count / (count + 10.0));
+                let best = zero_shot.iter().zip(&changes).zip(&own).max_by(|a, b| (a.0.0.ln() + a.0.1).total_cmp(&(b.0.0.ln() + b.0.1)));
+                let known = best.map_or(0.0, |(_, own)| *own);
+                let nearer = ((near - nearest.cosine) / nearest.spread.max(1e-3)).clamp(0.0, 1.0);
+                nobody = nobody.max(share * count / (count + 10.0) * (known + (1.0 - known) * nearer));
             }
         }
         let heads = self.readings.len().max(1) as f32;
         changes.iter_mut().for_each(|c| *c /= heads);
-        Said { changes, evidence, proven, nobody }
+        let mut heard = vec![0.0f32; n];
+        let all: f32 = self.heard.iter().map(|(_, n)| n).sum();
+        for (i, class) in classes.iter().enumerate() {
+            let Some((_, n)) = self.heard.iter().find(|(c, _)| Some(*c) == *class) else { continue };
+            // who disagree take from each other
+            heard[i] = n / (n + 1.0) * (2.0 * n / all - 1.0).max(0.0);
+            changes[i] += HEARD * heard[i];
+            evidence[i] = evidence[i].max(heard[i]);
+            proven[i] = proven[i].max(heard[i]);
+        }
+        Said { changes, evidence, proven, heard, nobody }
     }
 }
 
@@ -216,6 +257,8 @@ mod tests {
     use super::head::{Centres, Kind, Labelled};
     use super::*;
 
+    const FAR: Nearest = Nearest { cosine: 0.9, spread: 0.05 };
+
     /// Vectors of two clusters of requests, told apart by their first number.
     fn labelled(class: u32, text: &str, first: f32) -> Labelled {
         let vector: Arc<[f32]> = Arc::from([first, 1.0 - first.abs(), 0.3].as_slice());
@@ -223,7 +266,7 @@ mod tests {
     }
 
     fn part(texts: &[Labelled], nobody: Option<(u32, f32)>, classes: usize) -> Part {
-        let head = Head::train(texts, classes, &Centres { requests: &[0.0, 0.5, 0.3], descriptions: &[0.0; 3] }, &|| {}).unwrap();
+        let head = Head::train(texts, classes, &Centres { requests: &[0.0, 0.5, 0.3], descriptions: &[0.0; 3] }, &|| true).unwrap();
         Part {
             fingerprint: 1,
             class_of: HashMap::from([(10, 0), (11, 1), (12, 0)]),
@@ -231,6 +274,8 @@ mod tests {
             losses: HashMap::new(),
             slots_of: vec![vec![10, 12], vec![11]],
             nobody,
+            strangers: Vec::new(),
+            heard: HashMap::new(),
         }
     }
 
@@ -246,7 +291,7 @@ mod tests {
         let vector = [0.9f32, 0.1, 0.3];
         let reading = part.read("please refund it", std::iter::once(("m", vector.as_slice()))).unwrap();
         assert_eq!((reading.class(10), reading.class(12), reading.class(99)), (Some(0), Some(0), None));
-        let said = reading.say(&[Some(1), Some(0), None], &[0.5, 0.3, 0.2]);
+        let said = reading.say(&[Some(1), Some(0), None], &[0.5, 0.3, 0.2], FAR);
         assert_eq!(reading.best(1), [10, 12]);
         assert!(said.changes[1] > 0.5 && said.changes[0] < -1.0, "{said:?}");
         assert_eq!((said.changes[2], said.evidence[2], said.nobody), (0.0, 0.0, 0.0));
@@ -260,10 +305,41 @@ mod tests {
         all.extend((0..20).map(|i| labelled(2, &format!("sing a song {i}"), 0.0)));
         let part = part(&all, Some((2, 20.0)), 3);
         let nobody = |text: &str, v: [f32; 3]| {
-            part.read(text, std::iter::once(("m", v.as_slice()))).unwrap().say(&[Some(0), Some(1)], &[0.6, 0.4]).nobody
+            part.read(text, std::iter::once(("m", v.as_slice()))).unwrap().say(&[Some(0), Some(1)], &[0.6, 0.4], FAR).nobody
         };
         assert!(nobody("sing me a song", [0.0, 1.0, 0.3]) > 0.4);
         assert!(nobody("refund order", [0.9, 0.1, 0.3]) < 0.1);
+    }
+
+    #[test]
+    fn reports_of_nobody_say_nothing_of_who_was_never_reported() {
+        let mut all = texts();
+        let strangers: Vec<Labelled> = (0..20).map(|i| labelled(2, &format!("sing a song {i}"), 0.0)).collect();
+        let vectors = strangers.iter().map(|l| l.vector.clone()).collect();
+        all.extend(strangers);
+        let part = Part { strangers: vec![(Arc::from("m"), vectors)], ..part(&all, Some((2, 20.0)), 3) };
+        let nobody = |class: Option<u32>, cosine: f32| {
+            let reading = part.read("sing me a song", std::iter::once(("m", [0.0f32, 0.9, 0.2].as_slice()))).unwrap();
+            reading.say(&[class], &[0.9], Nearest { cosine, spread: 0.05 }).nobody
+        };
+        assert!(nobody(Some(0), 0.99) > 0.3, "of one that was taught it counts as before");
+        assert_eq!(nobody(None, 0.99), 0.0, "what nobody could do is further away than what the candidate says of itself");
+        assert!(nobody(None, 0.7) > 0.4, "it is much nearer");
+    }
+
+    #[test]
+    fn the_very_text_that_was_reported_is_remembered() {
+        let heard = [("order_pizza".to_string(), vec![(1u32, 1.0f32)]), ("both".to_string(), vec![(0, 2.0), (1, 2.0)])].into();
+        let part = Part { heard, ..part(&texts(), None, 2) };
+        let say = |text: &str| {
+            let reading = part.read(text, std::iter::once(("m", [0.9f32, 0.1, 0.3].as_slice()))).unwrap();
+            (reading.best(0), reading.say(&[Some(0), Some(1)], &[0.5, 0.5], FAR))
+        };
+        let ((_, plain), (best, known)) = (say("order a pizza"), say("Order  pizza"));
+        assert_eq!(best, [11], "it is looked at even where nothing else finds it");
+        assert!(known.changes[1] > plain.changes[1] + 3.0 || known.changes[1] > 0.0, "{plain:?} {known:?}");
+        let (_, split) = say("both");
+        assert!((split.changes[1] - plain.changes[1]).abs() < 1.0, "reporters who disagree say nothing: {split:?}");
     }
 
     #[test]
@@ -271,7 +347,7 @@ mod tests {
         let mut all: Vec<Labelled> = (0..30).map(|i| labelled(0, &format!("refund the order {i}"), 0.9)).collect();
         all.extend((0..30).map(|i| labelled(1, &format!("weather in the town {i}"), -0.9)));
         all.push(labelled(1, "refund the order 77", 0.9));
-        let head = Head::train(&all, 2, &Centres { requests: &[0.0, 0.5, 0.3], descriptions: &[0.0; 3] }, &|| {}).unwrap();
+        let head = Head::train(&all, 2, &Centres { requests: &[0.0, 0.5, 0.3], descriptions: &[0.0; 3] }, &|| true).unwrap();
         assert_eq!(head.doubted, 1);
         assert!(head.count(1) < 30.1 && head.count(0) == 30.0);
     }
