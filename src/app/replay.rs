@@ -195,6 +195,12 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         let policy = Versions::peek(&peek)?.effective(&config.policy);
         return Ok((History { labels, source: Source::Store(Box::new(peek), from, to, n) }, policy));
     }
+    if command.since.is_some() || command.until.is_some() {
+        return Err(Failure::words(format!(
+            "--since and --until are for data folders, and {} is a file: cut it when it is exported, with `reach log export --since … --until …`",
+            path.display()
+        )));
+    }
     let source = match entry::holds(&path)? {
         Holds::Decisions => Source::File(path.clone(), count_lines(&path)?),
         Holds::Queries => Source::Routed(route(&path, command, config, &mut labels).await?),

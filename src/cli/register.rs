@@ -179,3 +179,18 @@ fn read(file: &Path) -> Vec<Found> {
         .map(|checked| Found { place: name.clone(), manifest: serde_json::to_value(&checked.manifest).map_err(Error::internal) });
     passed.chain(all.faulty.into_iter().map(|(place, faults)| refused(format!("{name}:{place}"), faults))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_stands_twice_is_refused_by_place() {
+        let one = |place: &str, id: &str| Found { place: place.into(), manifest: Ok(json!({"namespace": "orders", "agent_id": id})) };
+        let mut found = vec![one("a.yaml", "desk"), one("b.yaml", "clerk"), one("c.yaml", "desk")];
+        refuse_doubles(&mut found);
+        assert!(found[0].manifest.is_ok() && found[1].manifest.is_ok());
+        let e = found[2].manifest.as_ref().unwrap_err();
+        assert!(e.faults[0].pointer == "/agent_id" && e.faults[0].hint.contains("a.yaml"), "{e:?}");
+    }
+}

@@ -59,6 +59,17 @@ impl Ingest {
             let generation = Self::shown_generation(who, same.entry.generation, same.entry.changed_ms);
             return Ok(self.receipt(&same.entry.key, generation, &hash, false, &manifest, 0, warnings));
         }
+        let before = self.views.load().catalog.agent(&key).map(|a| a.entry.manifest.agent_version.clone());
+        if before.is_some_and(|version| !version.is_empty() && version == manifest.agent_version) {
+            warnings.push(Fault::new(
+                "/agent_version",
+                "a new version for new content",
+                format!(
+                    "it was \"{}\" before with other content, which is now found by its content hash alone: count the version up",
+                    manifest.agent_version
+                ),
+            ));
+        }
         let (quota, owner) = (self.quota_of(who), Self::owner(who));
         Self::within_quota(quota, &self.views.load().catalog, owner, &key)?;
         self.pace.take(quota, owner, self.clock.now_ms())?;

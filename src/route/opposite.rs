@@ -12,7 +12,7 @@ struct Pair {
     undoes: &'static [&'static str],
     zh_does: &'static [&'static str],
     zh_undoes: &'static [&'static str],
-    /// The undoing word takes the other as its object: "取消预约", "cancel the booking".
+    /// The undoing word takes the other as its object: "取消预约", "lift the ban".
     takes: bool,
 }
 
@@ -21,6 +21,7 @@ const PAIRS: &[Pair] = &[
         does: &["freeze", "block", "lock", "suspend", "disable", "deactivate", "ban", "mute", "pause", "restrict"],
         undoes: &[
             "unfreeze",
+            "lift",
             "unblock",
             "unlock",
             "thaw",
@@ -34,9 +35,9 @@ const PAIRS: &[Pair] = &[
             "reinstate",
             "restore",
         ],
-        zh_does: &["冻结", "封禁", "封号", "封停", "封掉", "锁定", "禁用", "停用", "禁言", "拉黑", "暂停"],
-        zh_undoes: &["解冻", "解封", "解锁", "启用", "恢复", "解禁", "激活", "移出黑名单"],
-        takes: false,
+        zh_does: &["冻结", "挂失", "封禁", "封号", "封停", "封掉", "锁定", "禁用", "停用", "禁言", "拉黑", "暂停"],
+        zh_undoes: &["解冻", "解除", "解封", "解锁", "启用", "恢复", "解禁", "激活", "移出黑名单"],
+        takes: true,
     },
     Pair {
         does: &["start", "begin", "launch", "turn on", "switch on", "power on"],
@@ -202,6 +203,9 @@ mod tests {
             ("取消预约", "appointment_book", "预约挂号"),
             ("我想预约皮肤科", "appointment_cancel", "取消挂号预约"),
             ("unban this player", "player_ban", "封禁违规玩家"),
+            ("lift the ban on my account", "player_ban", "Bans a player"),
+            ("解除银行卡冻结", "card_freeze", "冻结银行卡"),
+            ("挂失银行卡", "card_unfreeze", "解冻银行卡"),
         ] {
             assert!(asks_opposite(text, name, [own]), "{text} {name}");
         }

@@ -246,7 +246,11 @@ fn is_told(view: &View, main: &Scored, text: &str) -> (bool, bool) {
     let c = cap.capability();
     let mut own: Vec<&str> = [c.description.zh.as_deref(), c.description.en.as_deref()].into_iter().flatten().collect();
     own.extend(c.examples.iter().map(|e| &**e));
-    (telling::tells(text, cap.folded(), &own), opposite::asks_opposite(text, cap.folded(), own.iter().copied()))
+    let named = best.is_some_and(|found| found.named == Some(Named::InText));
+    let names = std::iter::once(&*c.intent).chain(c.aliases.iter().map(|a| &**a)).map(crate::types::text::fold_name);
+    let said = if named { crate::types::text::fold_name(text) } else { String::new() };
+    let spoken_of = named && names.into_iter().any(|n| said.contains(&n) && reading::is_spoken_of(text, &n));
+    (spoken_of || telling::tells(text, cap.folded(), &own), opposite::asks_opposite(text, cap.folded(), own.iter().copied()))
 }
 
 /// Whether the text is one of the candidate's own, nearly to the letter.

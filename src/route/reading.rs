@@ -257,53 +257,61 @@ fn rest_of(lower: &str, name: &str) -> String {
     name.split('_').filter(|w| !w.is_empty()).fold(lower.to_string(), |rest, word| rest.replacen(word, " ", 1))
 }
 
-/// Whether a name that stands in `text` is used, so that the request can be carried out on its word alone: little else is said. Otherwise it may be
-/// talked about ("order_cancel 报错了，帮我提个工单"), quoted ("translate 'cancel order' to German") or part of another wish, and the whole text decides.
-/// A name in code form leaves more room: nobody writes one by chance.
-pub fn is_used(text: &str, name: &str) -> bool {
+/// Words beside a name that is spoken of.
+const ABOUT: &[&str] = &[
+    "docs",
+    "documentation",
+    "typo",
+    "bug",
+    "error",
+    "logs",
+    "rename",
+    "delete ",
+    "remove ",
+    "ignore",
+    "instruction",
+    "owns",
+    "system:",
+    "assistant:",
+    "</",
+    "choose ",
+    "answer with",
+    "文档",
+    "报错",
+    "日志",
+    "改名",
+    "忽略",
+    "指令",
+    "不管",
+];
+/// Words that say what the name is of, unless the thing is called.
+const KINDS: &[&str] =
+    &["capability", "tool", "agent", "function", "called", "named", "name ", "词", "能力", "工具", "接口", "函数", "名字"];
+const CALLS: &[&str] = &["use ", "using ", "call ", "run ", "invoke ", "execute ", "用", "执行", "运行"];
+
+/// Whether a name that stands in `text` is spoken of: quoted, the thing of that name is meant (its documentation, its errors), or somebody wants to talk us
+/// into it.
+pub fn is_spoken_of(text: &str, name: &str) -> bool {
     let lower = text.to_lowercase();
     let quoted = |open: char, close: char| {
         lower.split(open).skip(1).any(|rest| rest.split(close).next().is_some_and(|inner| crate::types::text::fold_name(inner) == name))
     };
     if [('"', '"'), ('\'', '\''), ('“', '”'), ('‘', '’'), ('「', '」'), ('『', '』')].iter().any(|(o, c)| quoted(*o, *c)) {
+        return true;
+    }
+    let rest = rest_of(&lower, name);
+    let says = |what: &[&str]| what.iter().any(|w| rest.contains(w));
+    says(ABOUT) || (says(KINDS) && !says(CALLS))
+}
+
+/// Whether a name that stands in `text` is used, so that the request can be carried out on its word alone: little else is said. Otherwise it may be
+/// talked about ("order_cancel 报错了，帮我提个工单"), quoted ("translate 'cancel order' to German") or part of another wish, and the whole text decides.
+/// A name in code form leaves more room: nobody writes one by chance.
+pub fn is_used(text: &str, name: &str) -> bool {
+    if is_spoken_of(text, name) {
         return false;
     }
-    // the thing of that name is spoken of, or somebody wants to talk us into it
-    let about = [
-        "docs",
-        "document",
-        "typo",
-        "capability",
-        "tool",
-        "agent",
-        "function",
-        "bug",
-        "error",
-        "log",
-        "rename",
-        "delete ",
-        "remove ",
-        "ignore",
-        "instruction",
-        "called",
-        "named",
-        "name ",
-        "词",
-        "文档",
-        "能力",
-        "工具",
-        "接口",
-        "函数",
-        "报错",
-        "日志",
-        "改名",
-        "忽略",
-        "指令",
-        "名字",
-    ];
-    if about.iter().any(|w| rest_of(&lower, name).contains(w)) {
-        return false;
-    }
+    let lower = text.to_lowercase();
     let asked = ["?", "？", "吗", "什么", "怎么", "为何", "what", "why", "how"].iter().any(|w| lower.contains(w));
     let code =
         lower.split(|c: char| c.is_whitespace() || is_break(c)).any(|w| w.contains(['_', '-']) && crate::types::text::fold_name(w) == name);
@@ -391,6 +399,7 @@ mod tests {
             ("取消订单", "取消订单"),
             ("please cancel order", "cancel_order"),
             ("please use refund_create for order 123", "refund_create"),
+            ("call the tool refund_create", "refund_create"),
         ] {
             assert!(is_used(text, name), "{text}");
         }

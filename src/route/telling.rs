@@ -17,11 +17,19 @@ const EN_ASKS: &[&str] = &[
 /// How a finished thing ends in Chinese, and what says that it is.
 const ZH_DONE: &[&str] = &["了", "过"];
 const ZH_ALREADY: &[&str] = &["已经", "早就", "早已", "都已"];
+/// Ends of clauses that say so by themselves.
+const ZH_FINISHED: &[&str] = &["到账了", "批下来了", "办好了", "修好了", "解决了", "搞定了", "完成了", "结束了", "送到了"];
+/// Times that are over, with which "过了" reports.
+const ZH_BEFORE: &[&str] = &["昨", "前天", "上周", "上个月", "去年", "今早", "刚才", "早上", "上午"];
+/// What is said beside a thing that is over.
+const ZH_PLEASED: &[&str] = &["谢谢", "感谢", "真开心", "真高兴", "太好了", "真好", "辛苦"];
 /// A thing that is not the case, or was not asked for.
 const ZH_DENIED: &[&str] = &["没有被", "没被", "没说要", "没有说要", "没说过要", "没有说过要"];
 /// Questions after a meaning or a consequence.
 const ZH_MEANING: &[&str] = &["什么是", "什么叫", "是什么意思", "有什么区别", "有何区别", "会怎么样", "会怎样"];
 const EN_MEANING: &[&str] = &[
+    "what does the phrase",
+    "what does the word",
     "define ",
     "definition of",
     "meaning of",
@@ -148,6 +156,12 @@ const WORDS: &[&str] = &[
 ];
 /// Wondering whether, in both languages.
 const WONDERS: &[&str] = &[
+    "is it hard to",
+    "is it difficult to",
+    "is it expensive to",
+    "要不要",
+    "划算吗",
+    "好不好用",
     "should i ",
     "should we ",
     "is it worth",
@@ -166,8 +180,15 @@ const WONDERS: &[&str] = &[
 ];
 /// First words of questions about the world.
 const EN_QUESTION: &[&str] =
-    &["who", "who's", "whose", "why", "when", "where", "which", "what", "what's", "did", "was", "were", "does", "is", "are", "has"];
+    &["how", "who", "who's", "whose", "why", "when", "where", "which", "what", "what's", "did", "was", "were", "does", "is", "are", "has"];
 const ZH_QUESTION: &[&str] = &[
+    "多少钱",
+    "多宽",
+    "多高",
+    "多重",
+    "多长",
+    "哪个牌子",
+    "哪种",
     "是谁",
     "谁发明",
     "谁能",
@@ -194,7 +215,8 @@ const EN_OWN: &[&str] = &[
     "i", "i'm", "i've", "i'd", "i'll", "my", "me", "mine", "we", "we're", "our", "us", "you", "your", "please", "can", "could", "would",
     "way", "possible", "able", "someone", "anyone", "anybody", "somebody",
 ];
-const ZH_OWN: &[&str] = &["我", "帮", "请", "麻烦", "想", "给", "咱", "怎么办", "能不能", "可不可以", "可以", "能否", "您", "你"];
+const ZH_OWN: &[&str] =
+    &["能", "怎样", "怎么", "我", "帮", "请", "麻烦", "想", "给", "咱", "怎么办", "能不能", "可不可以", "可以", "能否", "您", "你"];
 /// Who a report is about, at its beginning.
 const EN_OTHERS: &[&str] =
     &["the", "a", "an", "his", "her", "their", "he", "she", "they", "it", "someone", "somebody", "everyone", "everybody", "people"];
@@ -409,9 +431,12 @@ fn is_piece(lower: &str) -> bool {
 /// Whether it is a question about the world, not about what the asker has or wants.
 fn questions(lower: &str) -> bool {
     if lower.chars().any(crate::types::lang::is_cjk) {
-        return ZH_QUESTION.iter().any(|w| lower.contains(w)) && !ZH_OWN.iter().any(|w| lower.contains(w));
+        let asked = ZH_QUESTION.iter().any(|w| lower.contains(w)) || lower.trim_end_matches(['?', '？', '。', ' ']).ends_with('吗');
+        return asked && !ZH_OWN.iter().any(|w| lower.contains(w));
     }
-    words(lower).next().is_some_and(|w| EN_QUESTION.contains(&w)) && !words(lower).any(|w| EN_OWN.contains(&w))
+    // "how to …" asks for the doing
+    let how_to = lower.starts_with("how to ") || lower.starts_with("how do ");
+    !how_to && words(lower).next().is_some_and(|w| EN_QUESTION.contains(&w)) && !words(lower).any(|w| EN_OWN.contains(&w))
 }
 
 /// Whether it recounts, in one English sentence, what others did, and no trouble is in it.
@@ -454,7 +479,12 @@ pub fn reports(text: &str) -> bool {
         let clauses: Vec<&str> =
             lower.split(['，', ',', '。', '；', ';', '！', '!', '\n']).map(str::trim).filter(|c| !c.is_empty()).collect();
         let done = |c: &&str| ZH_ALREADY.iter().any(|w| c.contains(w)) && ZH_DONE.iter().any(|end| c.ends_with(end));
-        return clauses.len() <= 2 && clauses.iter().any(done) && !ZH_ASKS.iter().any(|w| lower.contains(w));
+        let over =
+            |c: &&str| ZH_FINISHED.iter().any(|end| c.ends_with(end)) || (c.ends_with("过了") && ZH_BEFORE.iter().any(|w| c.contains(w)));
+        let pleased = clauses.iter().any(|c| c.ends_with('了')) && ZH_PLEASED.iter().any(|w| lower.contains(w));
+        return clauses.len() <= 2
+            && (pleased || clauses.iter().any(|c| done(&c) || over(&c)))
+            && !ZH_ASKS.iter().any(|w| lower.contains(w));
     }
     words(&lower).any(|w| w == "already") && !words(&lower).any(|w| EN_ASKS.contains(&w))
 }
@@ -486,6 +516,9 @@ mod tests {
             "账号没有被锁",
             "我没说要请假",
             "公证早就办好了",
+            "昨晚服务器重启过了",
+            "救护车十分钟就到了，非常感谢",
+            "报销的钱到账了",
             "the release has been rolled back already",
             "I already cancelled the order myself",
         ] {
@@ -500,6 +533,8 @@ mod tests {
             "my card has already expired, I need a new one",
             "包裹还没到，帮我查一下",
             "取消订单",
+            "取消订单，谢谢",
+            "查一下昨天的订单，谢谢",
         ] {
             assert!(!reports(text), "{text}");
         }
@@ -550,6 +585,9 @@ mod tests {
             "should I call an ambulance for a cold?",
             "the ambulance arrived within five minutes",
             "is the ambulance free of charge",
+            "how heavy is an ambulance",
+            "救护车一辆多少钱",
+            "救护车快吗",
         ] {
             assert!(told(text), "{text}");
         }
@@ -563,6 +601,8 @@ mod tests {
             "the worker is injured",
             "someone is hurt",
             "什么时候能帮我派车",
+            "how to get an ambulance",
+            "能派救护车吗",
         ] {
             assert!(!told(text), "{text}");
         }

@@ -184,8 +184,8 @@ async fn a_lesson_that_is_broken_off_changes_nothing() {
     w.register(agent("orders", "desk", &[("alpha_task", "Handles a customer request"), ("beta_task", "Handles a customer request too")]))
         .await;
     w.ingest.learn_for([Grant::All]);
-    let reports = (0..6).map(|i| adopted(&format!("purple elephant number {i}"), key("orders", "desk"), "beta_task")).collect();
-    w.ingest.report(&Principal::local("me"), reports).await;
+    let reported = |i: usize| ["alpha_task", "beta_task"].map(|c| adopted(&format!("{c} number {i}"), key("orders", "desk"), c));
+    w.ingest.report(&Principal::local("me"), (0..6).flat_map(reported).collect()).await;
     let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = asked.clone();
     // goes on once, then no more

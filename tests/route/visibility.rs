@@ -71,8 +71,16 @@ async fn strangers_leave_no_trace() {
 async fn grants_open_exactly_one_door() {
     let w = world().await;
     let mut shared = agent("hr/payroll", "clerk", &[("salary_slip", "show the salary slip of a month")]);
-    shared["visible_to"] = json!(["finance"]);
+    shared["visible_to"] = json!(["finance", "secret-partner"]);
+    shared["health_check"] = json!({"address": "http://127.0.0.1:9001/health"});
     w.register(shared).await;
+    // whom else it is shown to, and where it is looked after, is its owner's business
+    let read = async |ns: &str| {
+        let state = w.ingest.get(&member(&[ns], &[]), &key("hr/payroll", "clerk"), None).await.unwrap();
+        (state.manifest.visible_to.iter().map(ToString::to_string).collect::<Vec<_>>(), state.manifest.health_check.is_some())
+    };
+    assert_eq!(read("finance").await, (vec!["finance".to_string()], false));
+    assert_eq!(read("hr/payroll").await, (vec!["finance".to_string(), "secret-partner".to_string()], true));
     let sees = |ns: &'static str| {
         let w = &w;
         async move {
@@ -98,6 +106,12 @@ async fn ids_never_pass_to_another_owner() {
         w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(),
         "conflict"
     );
+    let e = w.ingest.drain(&ben, &key("a", "bot"), true).await.unwrap_err();
+    assert!(e.code == Code::Conflict && e.message.contains("another owner"), "{e:?}");
+    let operator = Principal { scopes: agent_reach::types::Grant::Only(["admin".into()].into()), ..ben.clone() };
+    for (who, draining) in [(&operator, true), (&anna, false)] {
+        w.ingest.drain(who, &key("a", "bot"), draining).await.unwrap();
+    }
     w.ingest.deregister(&anna, &key("a", "bot")).await.unwrap();
     assert_eq!(
         w.ingest.register(&ben, &agent("a", "bot", &[("send_mail", "send another mail")])).await.unwrap_err().code.as_str(),

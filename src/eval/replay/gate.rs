@@ -50,6 +50,28 @@ impl Gate {
                 Fault::new(format!("{shown}: limits.{k}"), "a figure", format!("known: {}, moved, labelled", known.join(", ")))
             })
             .collect();
+        let mut faults = faults;
+        if gate.limits.is_empty() {
+            faults.push(Fault::new(
+                &shown,
+                "limits of at least one figure",
+                "such as [limits.miss] with max = 0.02: a gate without limits passes anything",
+            ));
+        }
+        for (name, limits) in &gate.limits {
+            let at = format!("{shown}: limits.{name}");
+            let all = [("min", limits.min), ("max", limits.max), ("worse_by", limits.worse_by)];
+            if all.iter().all(|(_, limit)| limit.is_none()) {
+                faults.push(Fault::new(&at, "min, max or worse_by", "without one it passes anything"));
+            }
+            let most = if name == "labelled" { f64::INFINITY } else { 1.0 };
+            for (what, limit) in all {
+                if limit.is_some_and(|v| !(0.0..=most).contains(&v)) {
+                    let hint = "figures are shares: 2 % is written 0.02";
+                    faults.push(Fault::new(format!("{at}.{what}"), "a number from 0 to 1", hint));
+                }
+            }
+        }
         if faults.is_empty() { Ok(gate) } else { Err(Error::invalid(faults)) }
     }
 
@@ -111,5 +133,13 @@ mod tests {
         let path = folder.path().join("gate.toml");
         std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), b"[limits.joy]\nmin = 1").unwrap();
         assert!(Gate::read(&path).unwrap_err().to_string().contains("joy"));
+        for (text, fault) in [("", "at least one figure"), ("[limits.miss]", "min, max or worse_by"), ("[limits.miss]\nmax = 2", "0 to 1")]
+        {
+            crate::config::files::write_atomic(&path, text.as_bytes()).unwrap();
+            let told = format!("{:?}", Gate::read(&path).unwrap_err());
+            assert!(told.contains(fault), "{text}: {told}");
+        }
+        crate::config::files::write_atomic(&path, b"[limits.labelled]\nmin = 200").unwrap();
+        assert!(Gate::read(&path).is_ok());
     }
 }

@@ -12,9 +12,9 @@ use crate::kernel::dot::dot_f32;
 use std::sync::Arc;
 
 /// Penalty.
-const L2: f32 = 0.5;
+const L2: f32 = 0.2;
 /// Steps of the head, and of each trial that leaves a third out.
-const STEPS: usize = 25;
+const STEPS: usize = 60;
 const TRIAL_STEPS: usize = 12;
 /// Parts of which each is left out once.
 const PARTS: usize = 3;
