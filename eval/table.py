@@ -5,6 +5,9 @@ print("| set | in + out of scope | dense | words | fused | calibration error | A
 print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 for path in sys.argv[1:]:
     r = json.load(open(path, encoding="utf-8"))
+    if "decisions" not in r:
+        # another kind of report in the same folder
+        continue
     d = r["decisions"]
     arm = lambda name: f"{100 * r['arms'][name]['top1']:.1f} / {100 * r['arms'][name]['top3']:.1f}"
     f = lambda v, n=2: "–" if v is None else f"{v:.{n}f}"

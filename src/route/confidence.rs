@@ -226,7 +226,7 @@ pub fn features(
 
 /// What counts where outcomes or examples speak: constant, logit of the best one's share after learning, and the two logits without learning.
 /// Fitted by `eval/fit/fit_learned.py` on dev splits after up to 10 and 50 outcomes of train splits, and with examples.
-const LEARNED: [f32; 4] = [0.534, 1.467, 0.052, 0.367];
+const LEARNED: [f32; 4] = [0.25, 1.322, 0.017, 0.415];
 
 /// Probabilities where learning had a say. `evidence` of the best candidate, 0..1, is how far its share after learning is believed; `nobody` =
 /// probability that nobody can do it, by reports; learning makes the best no surer than `most`: in a small fleet, where shares say nothing (see [`of`]), than the text is in scope.

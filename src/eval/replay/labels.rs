@@ -14,7 +14,7 @@ use crate::types::AgentKey;
 use crate::types::fault::Fault;
 use crate::types::text::fold_name;
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// Agent (`agent_id`, `namespace/agent_id`, or `*` for any) and capability.
@@ -254,6 +254,15 @@ impl Labels {
         self.lines == 0
     }
 
+    /// Agents that labels name as right or chosen and that are not among `seen` (`namespace/agent_id`): mistyped, or never a candidate. In order.
+    pub fn strangers(&self, seen: &BTreeSet<String>) -> BTreeSet<String> {
+        let all = self.by_id.values().chain(self.by_text.values()).flatten();
+        let named = all.flat_map(|l| l.expected.iter().flatten().chain(&l.chosen).chain(&l.correct)).map(|(agent, _)| agent.as_str());
+        let ids: BTreeSet<&str> = seen.iter().filter_map(|s| s.rsplit('/').next()).collect();
+        let known = |name: &str| name == "*" || ids.contains(name) || seen.contains(name);
+        named.filter(|name| !known(name)).map(str::to_string).collect()
+    }
+
     /// What is known of a decision.
     pub fn of(&self, entry: &Entry) -> Truth {
         let mut truth = Truth::default();
@@ -315,5 +324,18 @@ mod tests {
         assert_eq!((nobody.of(&who("a", "x")), nobody.in_scope()), (Some(false), Some(false)));
         let any = truth(&[r#"{"expected":[["*","x"]]}"#]);
         assert_eq!(any.of(&who("z", "x")), Some(true));
+    }
+
+    #[test]
+    fn agents_that_nothing_ever_named_are_told() {
+        let mut labels = Labels::default();
+        for line in [
+            r#"{"decision_id":"1","expected":[["refnd-desk","x"],["ns/b","x"],["*","y"]]}"#,
+            r#"{"query":"q","outcome":"overridden","chosen":["a","x"],"correct":["other/b","x"]}"#,
+        ] {
+            labels.add(serde_json::from_str(line).unwrap());
+        }
+        let seen = ["ns/a".to_string(), "ns/b".to_string()].into();
+        assert_eq!(labels.strangers(&seen).into_iter().collect::<Vec<_>>(), ["other/b", "refnd-desk"]);
     }
 }

@@ -20,12 +20,14 @@ pub mod told;
 pub mod tried;
 
 use crate::error::Error;
+use crate::types::AgentKey;
 use crate::types::policy::Policy;
 use entry::{Entry, Raw};
 use labels::Labels;
 use rayon::prelude::*;
 use report::Report;
 use settings::Setting;
+use std::collections::BTreeSet;
 use tally::{Row, Tally};
 
 /// Log lines decided side by side between two steps of the progress.
@@ -56,24 +58,34 @@ pub fn replay(
     mut tick: impl FnMut(usize),
 ) -> Result<Report, Error> {
     let mut tally = Tally::new(settings::with_base(current, tried), config);
+    let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut source = source.peekable();
     while source.peek().is_some() {
         let batch: Vec<Raw> = source.by_ref().take(BATCH).collect::<Result<_, _>>()?;
         let wanted = tally.wants_moves();
-        let rows: Vec<Result<Row, Error>> = batch
+        let rows: Vec<Result<(Row, Vec<String>), Error>> = batch
             .into_par_iter()
             .map(|raw| {
                 let entry: Entry = raw.entry()?;
-                Ok(tally.judge(&entry, &labels.of(&entry), &wanted))
+                let list = &entry.logged.shortlist;
+                let mut agents: Vec<&AgentKey> = list.items.iter().map(|i| &i.agent).chain(list.dropped.iter().map(|d| &d.agent)).collect();
+                agents.sort_unstable();
+                agents.dedup();
+                let agents = if labels.is_empty() { Vec::new() } else { agents.into_iter().map(ToString::to_string).collect() };
+                Ok((tally.judge(&entry, &labels.of(&entry), &wanted), agents))
             })
             .collect();
         let n = rows.len();
         for row in rows {
-            tally.add(row?);
+            let (row, agents) = row?;
+            tally.add(row);
+            seen.extend(agents);
         }
         tick(n);
     }
-    report::of(tally, labels, config)
+    let mut report = report::of(tally, labels, config)?;
+    report.unknown_agents = labels.strangers(&seen).into_iter().collect();
+    Ok(report)
 }
 
 #[cfg(test)]

@@ -77,6 +77,9 @@ pub struct Report {
     pub requests: usize,
     /// Labelled decisions that say nobody, or wrong.
     pub negatives: u64,
+    /// Agents that labels name and that were a candidate of no decision: mistyped, or never found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_agents: Vec<String>,
     /// Time of the first and of the last decision.
     pub span: Option<(String, String)>,
     /// Decided again under the logged policy: how many came out as logged, of how many that hold their policy.
@@ -174,6 +177,7 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
     coverage.sort_by(|a, b| a.counts.labelled.cmp(&b.counts.labelled).then(a.capability.cmp(&b.capability)));
     Ok(Report {
         models: models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect(),
+        unknown_agents: Vec::new(),
         by_other_models: groups.iter().filter(|(m, _)| *m != models).map(|(m, g)| (m.clone(), g.decisions)).collect(),
         decisions: group.decisions,
         labelled: group.labelled,

@@ -77,6 +77,12 @@ pub fn text(report: &Report) -> String {
         report.decisions, report.labelled, report.requests, report.negatives
     ));
     out.push(format!("models: {}", report.models.join(", ")));
+    if !report.unknown_agents.is_empty() {
+        let shown: Vec<&str> = report.unknown_agents.iter().take(5).map(String::as_str).collect();
+        let more = report.unknown_agents.len().saturating_sub(shown.len());
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        out.push(format!("warning: labels name agents that no decision ever had as a candidate: {}{rest}; mistyped?", shown.join(", ")));
+    }
     for (models, n) in &report.by_other_models {
         out.push(format!("left out: {n} decisions by other models ({models}); thresholds hold for one set of models"));
     }
