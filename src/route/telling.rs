@@ -482,9 +482,7 @@ pub fn reports(text: &str) -> bool {
         let over =
             |c: &&str| ZH_FINISHED.iter().any(|end| c.ends_with(end)) || (c.ends_with("过了") && ZH_BEFORE.iter().any(|w| c.contains(w)));
         let pleased = clauses.iter().any(|c| c.ends_with('了')) && ZH_PLEASED.iter().any(|w| lower.contains(w));
-        return clauses.len() <= 2
-            && (pleased || clauses.iter().any(|c| done(&c) || over(&c)))
-            && !ZH_ASKS.iter().any(|w| lower.contains(w));
+        return clauses.len() <= 2 && (pleased || clauses.iter().any(|c| done(c) || over(c))) && !ZH_ASKS.iter().any(|w| lower.contains(w));
     }
     words(&lower).any(|w| w == "already") && !words(&lower).any(|w| EN_ASKS.contains(&w))
 }

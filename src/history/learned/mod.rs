@@ -24,6 +24,9 @@ pub const MAX_PARTS: usize = 32;
 /// Most capabilities of one head.
 pub const MAX_CLASSES: usize = 2_000;
 
+/// Vectors of one model.
+pub type Vectors = Vec<Arc<[f32]>>;
+
 /// Heads of one visible part of the fleet.
 pub struct Part {
     /// What its inputs were, so that nothing is trained twice.
@@ -39,7 +42,7 @@ pub struct Part {
     /// Class of requests that nobody can do, with the number of such reports.
     pub nobody: Option<(u32, f32)>,
     /// Vectors of those requests, by the fingerprint of their model.
-    pub strangers: Vec<(Arc<str>, Vec<Arc<[f32]>>)>,
+    pub strangers: Vec<(Arc<str>, Vectors)>,
     /// Requests that outcomes of others than the agent itself gave to a class, by their folded text: class and number of reporters.
     pub heard: HashMap<String, Vec<(u32, f32)>>,
 }
