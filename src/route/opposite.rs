@@ -5,6 +5,9 @@
 //! only ever turns `auto` into `suggest`. States are no requests for themselves ("my account is locked" asks for the unlocking), so only plain verbs of
 //! the text count. Cost: a few searches for short words, for the best candidate alone. Not here: siblings that are both there (`undo`).
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 /// Doings and their undoings.
 struct Pair {
     /// English verbs in their plain form; phrases of two words.
@@ -166,6 +169,20 @@ impl Pair {
     }
 }
 
+/// The single English words of all pairs, and everything that is looked for as a piece of the text.
+static DOINGS: LazyLock<(HashSet<&str>, Vec<&str>)> = LazyLock::new(|| {
+    let english = || PAIRS.iter().flat_map(|p| p.does.iter().chain(p.undoes)).copied();
+    let chinese = PAIRS.iter().flat_map(|p| p.zh_does.iter().chain(p.zh_undoes)).copied();
+    (english().filter(|w| !w.contains(' ')).collect(), english().filter(|w| w.contains(' ')).chain(chinese).collect())
+});
+
+/// Whether any word of any pair stands in a text: most texts have none, and are done with.
+fn speaks_of_doing(text: &Words) -> bool {
+    let (words, pieces) = &*DOINGS;
+    let han = text.0.chars().any(crate::types::lang::is_cjk);
+    text.1.split(' ').any(|w| words.contains(w)) || pieces.iter().any(|p| (han || p.is_ascii()) && text.1.contains(p))
+}
+
 /// Words of states and of refusals, with which a verb is no plain request.
 const UNLIKE: &[&str] = &["被", "别", "不", "没"];
 const EN_UNLIKE: &[&str] = &["not", "don't", "dont", "never", "without", "instead", "can't", "cannot", "won't"];
@@ -173,6 +190,9 @@ const EN_UNLIKE: &[&str] = &["not", "don't", "dont", "never", "without", "instea
 /// Whether `text` asks for the opposite of what a capability of this folded name does, by its own descriptions and examples.
 pub fn asks_opposite<'a>(text: &str, name: &str, own: impl IntoIterator<Item = &'a str>) -> bool {
     let asked = Words::of(text);
+    if !speaks_of_doing(&asked) {
+        return false;
+    }
     if asked.zh(UNLIKE) || EN_UNLIKE.iter().any(|w| asked.says(w)) {
         return false;
     }
