@@ -147,8 +147,10 @@ pub fn pick(list: &Shortlist, policy: &Policy, options: &PickOptions<'_>) -> Dec
         preset: preset_name,
         generations: Generations::default(),
     };
-    if let Some(best) = decision.dropped.first().filter(|d| decision.candidates.first().is_none_or(|c| d.similarity > c.probability.get()))
-    {
+    // said once: where it is why this is no `auto`, it stands there already
+    let said = decision.reasons.iter().any(|r| r.code == "better_unavailable");
+    let better = decision.dropped.first().filter(|d| decision.candidates.first().is_none_or(|c| d.similarity > c.probability.get()));
+    if let Some(best) = better.filter(|_| !said) {
         decision.reasons.push(Note::new("better_dropped", crate::route::explain::why_not(best).to_string()));
     }
     decision
