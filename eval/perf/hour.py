@@ -1,19 +1,22 @@
 """An hour of requests of random lengths from random namespaces: does memory stay flat?
 
-Usage: hour.py --reach PATH [--minutes 60] [--rate 60] [--fleet datasets/fleet] [--queries datasets/queries.jsonl] [--out FILE]
+Usage: hour.py --reach PATH [--minutes 60] [--rate 60] [--cache "8 MiB"] [--outcomes 0.01] [--fleet datasets/fleet] [--queries datasets/queries.jsonl] [--out FILE]
 --reach   the `reach` binary; its models must be in REACH_MODELS
 --rate    requests a second, spread over two connections
+--cache   room for vectors of requests that were seen before; --outcomes: share of the requests that get an outcome
 Starts a server of its own on free ports with a fresh data folder, registers the fleet, and asks with texts of 1 to 400 words cut at random from the
-queries, narrowed to a random choice of namespaces; one in a hundred gets an outcome, one in two hundred registers an agent again with another description.
-Memory is read every ten seconds. Compared are the first and the last sixth after a warm-up of a sixth; the cache of vectors is set to 8 MiB, so that it
-is full by then. Only memory is measured: what else the machine does does not matter. Standard library only.
+queries, narrowed to a random choice of namespaces; some get an outcome, one in two hundred registers an agent again with another description.
+Memory is read every ten seconds. Compared are the first and the last sixth after a warm-up of a sixth; the cache of vectors is small, so that it is full
+by then. Only memory is measured: what else the machine does does not matter. Standard library only.
 """
-import argparse, http.client, json, os, random, socket, statistics, subprocess, sys, tempfile, threading, time
+import argparse, http.client, json, random, shutil, socket, statistics, subprocess, sys, tempfile, threading, time
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--reach", required=True)
 ap.add_argument("--minutes", type=float, default=60)
 ap.add_argument("--rate", type=float, default=60)
+ap.add_argument("--cache", default="8 MiB")
+ap.add_argument("--outcomes", type=float, default=0.01)
 ap.add_argument("--fleet", default="datasets/fleet")
 ap.add_argument("--queries", default="datasets/queries.jsonl")
 ap.add_argument("--out")
@@ -28,7 +31,7 @@ def free():
 
 http_port, grpc_port = free(), free()
 data = tempfile.mkdtemp(prefix="reach-hour-")
-server = subprocess.Popen([a.reach, "serve", "--data", data, "--http-port", str(http_port), "--grpc-port", str(grpc_port), "--set", "telemetry.log=warn", "--set", "models.query_cache_bytes=8 MiB"])
+server = subprocess.Popen([a.reach, "serve", "--data", data, "--http-port", str(http_port), "--grpc-port", str(grpc_port), "--set", "telemetry.log=warn", "--set", f"models.query_cache_bytes={a.cache}"])
 
 
 def rss():
@@ -90,7 +93,7 @@ def work(seed):
         ask = {"query": " ".join((words[at:] + words)[:n]), "namespaces": draw.sample(spaces, draw.randint(1, len(spaces))), "caller": f"c{draw.randrange(5000)}"}
         status, answer = own.call("POST", "/v1/resolve", ask)
         kind = f"resolve {status}"
-        if status == 200 and answer.get("candidates") and draw.random() < 0.01:
+        if status == 200 and answer.get("candidates") and draw.random() < a.outcomes:
             report = {"outcomes": [{"decision_id": answer["decision_id"], "verdict": draw.choice(["adopted", "rejected"])}]}
             kind += f", report {own.call('POST', '/v1/feedback', report)[0]}"
         if draw.random() < 0.005:
@@ -117,6 +120,8 @@ finally:
     stop.set()
     ended = server.poll()
     server.terminate()
+    server.wait()
+    shutil.rmtree(data, ignore_errors=True)
 sixth = max(1, len(samples) // 6)
 first, last = statistics.mean(samples[sixth:2 * sixth]), statistics.mean(samples[-sixth:])
 report = {"minutes": a.minutes, "rate": a.rate, "answers": counts, "rss_mib_after_warm_up": round(first, 1), "rss_mib_at_end": round(last, 1),

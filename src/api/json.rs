@@ -308,6 +308,16 @@ mod tests {
     use super::*;
     use crate::api::pb;
 
+    #[test]
+    fn types_are_told_in_the_words_of_their_users() {
+        let fault = |body: &str| read::<pb::ResolveRequest>(body.as_bytes()).unwrap_err().faults.remove(0);
+        let float = fault(r#"{"query":"x","deadline_ms":1000.0}"#);
+        assert!(float.pointer == "/deadline_ms" && float.expected.starts_with("a whole number"), "{float:?}");
+        assert!(float.hint.contains("it is the number `1000.0`") && !float.hint.contains("u64"), "{float:?}");
+        let text = fault(r#"{"query":"x","namespaces":7}"#);
+        assert!(text.pointer == "/namespaces" && text.expected == "a list", "{text:?}");
+    }
+
     fn pointer(body: &str) -> String {
         let e = read::<pb::ResolveRequest>(body.as_bytes()).unwrap_err();
         assert_eq!(e.code, Code::InvalidArgument, "{body}");

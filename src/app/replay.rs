@@ -326,6 +326,17 @@ mod tests {
         assert!(report.negatives >= nobody && nobody > 0);
     }
 
+    /// A file is cut when it is exported: a limit that would be passed over is refused.
+    #[tokio::test]
+    async fn a_time_does_not_cut_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.jsonl");
+        write_atomic(&log, b"").unwrap();
+        let command = Replay { log: Some(log), since: Some("2026-01-01T00:00:00Z".into()), ..Replay::default() };
+        let Err(Failure::Words(told)) = open(&Config::default(), &command).await else { panic!("it is refused") };
+        assert!(told.contains("reach log export --since"), "{told}");
+    }
+
     #[tokio::test]
     async fn models_without_their_sweep_are_refused() {
         let command = Replay { models: vec!["bge-m3".into()], ..Replay::default() };

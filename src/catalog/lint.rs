@@ -121,15 +121,19 @@ fn name(i: usize, capability: &Capability, fact: Option<&Facts>, advice: &mut Ve
 
 /// Whether more is said in Latin script than in Han characters, two of which are about a word.
 fn is_mostly_latin(text: &str) -> bool {
-    let han = text.chars().filter(|c| is_cjk(*c)).count();
-    let latin = text.split(|c: char| !c.is_alphanumeric() || is_cjk(c)).filter(|w| !w.is_empty()).count();
+    let (han, latin) = counts(text);
     2 * latin > han
+}
+
+/// Han characters and words of Latin script.
+fn counts(text: &str) -> (usize, usize) {
+    let han = text.chars().filter(|c| is_cjk(*c)).count();
+    (han, text.split(|c: char| !c.is_alphanumeric() || is_cjk(c)).filter(|w| !w.is_empty()).count())
 }
 
 /// Fewer than 3 words of Latin script and fewer than 6 Han characters.
 fn is_short(description: &str) -> bool {
-    let han = description.chars().filter(|c| is_cjk(*c)).count();
-    let latin = description.split(|c: char| !c.is_alphanumeric() || is_cjk(c)).filter(|w| !w.is_empty()).count();
+    let (han, latin) = counts(description);
     han < 6 && latin < 3
 }
 

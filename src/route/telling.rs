@@ -215,8 +215,7 @@ const EN_OWN: &[&str] = &[
     "i", "i'm", "i've", "i'd", "i'll", "my", "me", "mine", "we", "we're", "our", "us", "you", "your", "please", "can", "could", "would",
     "way", "possible", "able", "someone", "anyone", "anybody", "somebody",
 ];
-const ZH_OWN: &[&str] =
-    &["能", "怎样", "怎么", "我", "帮", "请", "麻烦", "想", "给", "咱", "怎么办", "能不能", "可不可以", "可以", "能否", "您", "你"];
+const ZH_OWN: &[&str] = &["能", "怎样", "怎么", "我", "帮", "请", "麻烦", "想", "给", "咱", "可以", "您", "你"];
 /// Who a report is about, at its beginning.
 const EN_OTHERS: &[&str] =
     &["the", "a", "an", "his", "her", "their", "he", "she", "they", "it", "someone", "somebody", "everyone", "everybody", "people"];

@@ -220,3 +220,20 @@ async fn a_name_that_leads_inward_is_told_at_registration() {
         assert!(warned[0].hint.starts_with("private_address"));
     }
 }
+
+/// New content under an old version is taken, with advice: the version would name two things.
+#[tokio::test]
+async fn new_content_under_an_old_version_is_told() {
+    let w = world().await;
+    let me = Principal::local("me");
+    let told = async |version: &str, description: &str| {
+        let mut document = agent("orders", "desk", &[("refund_create", description)]);
+        document["agent_version"] = json!(version);
+        let warnings = w.ingest.register(&me, &document).await.unwrap().lint;
+        warnings.iter().any(|f| f.pointer == "/agent_version")
+    };
+    assert!(!told("1.0", "gives the money of an order back").await);
+    assert!(!told("1.0", "gives the money of an order back").await, "the same content again");
+    assert!(told("1.0", "gives money back within a week").await);
+    assert!(!told("1.1", "gives money back within a month").await);
+}

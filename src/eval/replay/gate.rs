@@ -41,7 +41,7 @@ impl Gate {
         let gate: Self = toml::from_str(&text).map_err(|e| {
             Error::invalid_at(&shown, "a gate file as docs/replay.md describes it", e.to_string().trim_end().replace('\n', " | "))
         })?;
-        let faults: Vec<Fault> = gate
+        let mut faults: Vec<Fault> = gate
             .limits
             .keys()
             .filter(|k| Metric::named(k).is_none() && !matches!(k.as_str(), "moved" | "labelled"))
@@ -50,7 +50,6 @@ impl Gate {
                 Fault::new(format!("{shown}: limits.{k}"), "a figure", format!("known: {}, moved, labelled", known.join(", ")))
             })
             .collect();
-        let mut faults = faults;
         if gate.limits.is_empty() {
             faults.push(Fault::new(
                 &shown,

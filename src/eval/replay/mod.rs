@@ -67,11 +67,7 @@ pub fn replay(
             .into_par_iter()
             .map(|raw| {
                 let entry: Entry = raw.entry()?;
-                let list = &entry.logged.shortlist;
-                let mut agents: Vec<&AgentKey> = list.items.iter().map(|i| &i.agent).chain(list.dropped.iter().map(|d| &d.agent)).collect();
-                agents.sort_unstable();
-                agents.dedup();
-                let agents = if labels.is_empty() { Vec::new() } else { agents.into_iter().map(ToString::to_string).collect() };
+                let agents = if labels.is_empty() { Vec::new() } else { candidates(&entry) };
                 Ok((tally.judge(&entry, &labels.of(&entry), &wanted), agents))
             })
             .collect();
@@ -86,6 +82,15 @@ pub fn replay(
     let mut report = report::of(tally, labels, config)?;
     report.unknown_agents = labels.strangers(&seen).into_iter().collect();
     Ok(report)
+}
+
+/// Agents that were candidates of a decision, each once, dropped ones too.
+fn candidates(entry: &Entry) -> Vec<String> {
+    let list = &entry.logged.shortlist;
+    let mut agents: Vec<&AgentKey> = list.items.iter().map(|i| &i.agent).chain(list.dropped.iter().map(|d| &d.agent)).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    agents.into_iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
