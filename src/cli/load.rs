@@ -54,6 +54,9 @@ pub struct Load {
     /// Connections.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub connections: usize,
+    /// How long at the beginning nothing is measured: connections are made, caches fill.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = span::parse)]
+    pub warm_up: Duration,
     /// First measures what a sync of the disk in this folder costs.
     #[arg(long, value_name = "DIR")]
     pub fsync: Option<PathBuf>,
@@ -137,13 +140,14 @@ impl Load {
             Some(rate) => self.open_loop(&channels, &tasks, &seen, rate, begin, end).await,
             None => self.closed_loop(&channels, &tasks, &seen, &counter, end).await,
         }
-        let passed = SystemClock.instant().duration_since(begin);
+        let warm = begin + self.warm_up.min(self.time / 2);
+        let passed = SystemClock.instant().duration_since(warm);
         if self.mode == Wait::Async {
             // what was taken in is still done, only nobody waits for it
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         drop(tasks.shutdown(Duration::from_secs(1)).await);
-        let report = self.report(&seen.lock(), passed, fsync);
+        let report = self.report(&seen.lock(), warm, passed, fsync);
         out.line(&if common.json { report.to_string() } else { serde_json::to_string_pretty(&report).unwrap_or_default() })?;
         Ok(if seen.lock().failed == 0 { Exit::Ok } else { Exit::Negative })
     }
@@ -223,19 +227,21 @@ impl Load {
         }
     }
 
-    fn report(&self, seen: &Seen, passed: Duration, fsync: Option<serde_json::Value>) -> serde_json::Value {
+    fn report(&self, seen: &Seen, warm: Instant, passed: Duration, fsync: Option<serde_json::Value>) -> serde_json::Value {
         let ms = |a: Instant, b: Instant| b.saturating_duration_since(a).as_secs_f64() * 1e3;
-        let answers: Vec<f64> = seen.caller.iter().flatten().map(|(sent, got)| ms(*sent, *got)).collect();
-        let both = seen.caller.iter().zip(&seen.agent).filter_map(|(c, a)| Some((c.as_ref()?, a.as_ref()?)));
+        // an answer counts where it came while it was measured, its time where all of it did
+        let done = seen.caller.iter().flatten().filter(|(_, got)| *got >= warm).count();
+        let counted = |c: &(Instant, Instant)| c.0 >= warm;
+        let answers: Vec<f64> = seen.caller.iter().flatten().filter(|c| counted(c)).map(|(sent, got)| ms(*sent, *got)).collect();
+        let both = seen.caller.iter().zip(&seen.agent).filter_map(|(c, a)| Some((c.as_ref().filter(|c| counted(c))?, a.as_ref()?)));
         let inside: Vec<f64> = both.map(|((sent, got), (had, acked))| ms(*sent, *had) + ms(*acked, *got)).collect();
-        let done = answers.len() as f64;
         let mut report = json!({
             "mode": if self.mode == Wait::Sync { "sync" } else { "async" },
             "seconds": (passed.as_secs_f64() * 100.0).round() / 100.0,
-            "done": answers.len(),
+            "done": done,
             "failed": seen.failed,
             "first_failure": seen.first_failure,
-            "per_second": (done / passed.as_secs_f64()).round(),
+            "per_second": (done as f64 / passed.as_secs_f64()).round(),
             "fsync_ms": fsync,
         });
         match self.mode {

@@ -19,6 +19,7 @@ pub mod rank;
 pub mod reading;
 pub mod recall;
 pub mod resolver;
+pub mod rider;
 pub mod scorer;
 pub mod shortlist;
 pub mod state;

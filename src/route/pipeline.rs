@@ -271,7 +271,7 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     let main = score(view, query, Ask { text, vectors, per_arm: recall::PER_ARM, cross: true }, unwanted, &visible, &mut gate);
     let mut list = Shortlist::default();
     let exact = main.recall.found.iter().any(|f| f.named == Some(Named::Exact));
-    let (told, opposite) = if exact { (false, false) } else { is_told(view, &main, &query.text) };
+    let (told, opposite) = if exact { (false, false) } else { is_told(view, &main, if unwanted.is_some() { &query.text } else { text }) };
     list.facts = QueryFacts {
         features: main.confidence.features.clone(),
         confidence: main.confidence.right,

@@ -4,10 +4,12 @@
 //! Only negation *of a request* counts ("不是要退款,是想换货", "don't cancel it, change the address"); a described failure does not
 //! ("I can't log in", "包裹还没到"). Cost: one pass, no model. Not here: what the parts mean (they are embedded and routed like any text).
 
+use super::rider;
+
 /// The shape of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What is wanted, without what is negated; only when something is negated and enough is left.
+    /// What is wanted, without what is negated and what only rides on it (`rider`); only where there is such and enough is left.
     pub wanted: Option<String>,
     /// What is expressly not wanted.
     pub unwanted: Option<String>,
@@ -215,6 +217,13 @@ pub fn read(text: &str) -> Reading {
     if text.chars().count() > MAX_CHARS {
         return reading;
     }
+    let text = match rider::without(text).filter(|core| content(core) > 0) {
+        Some(core) => {
+            reading.wanted = Some(core.to_string());
+            core
+        }
+        None => text,
+    };
     let clauses = clauses_of(text);
     let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
     for clause in &clauses {
@@ -243,9 +252,7 @@ pub fn read(text: &str) -> Reading {
     if content(&unwanted_text) > 0 {
         let wanted_text = wanted.join(if crate::types::Lang::of(text) == crate::types::Lang::En { ", " } else { "，" });
         reading.unwanted = Some(unwanted_text);
-        if content(&wanted_text) >= 1 {
-            reading.wanted = Some(wanted_text);
-        }
+        reading.wanted = (content(&wanted_text) >= 1).then_some(wanted_text);
     }
     let base = reading.wanted.clone().unwrap_or_else(|| text.to_string());
     reading.clauses = requests(&base);
@@ -329,6 +336,13 @@ fn first_then(text: &str) -> Option<String> {
     (content(between) >= 1).then(|| format!("{}{}\u{1}{}", &text[..first], between, &text[then + '再'.len_utf8()..]))
 }
 
+/// Whether a part after an "and" is one more thing, not one more request: "(stock and) price of this item". Nobody is told to do something "of" something.
+fn is_thing(part: &str) -> bool {
+    let mut words = part.split_whitespace();
+    let first = words.next().is_some_and(|w| !["dispose", "think"].contains(&w.to_lowercase().as_str()));
+    first && words.next().is_some_and(|w| w.eq_ignore_ascii_case("of"))
+}
+
 /// Parts joined by a connector that each say enough to be a request of their own.
 fn requests(text: &str) -> Vec<String> {
     let mut marked = first_then(text).unwrap_or_else(|| text.to_string());
@@ -353,6 +367,9 @@ fn requests(text: &str) -> Vec<String> {
         .split(['\u{1}', ';', '；'])
         .map(|p| p.trim().trim_matches(|c: char| is_break(c) || c == '.').trim().to_string())
         .filter(|p| content(p) >= if p.chars().filter(|c| crate::types::lang::is_cjk(*c)).count() >= 2 { 1 } else { 2 })
+        .enumerate()
+        .filter(|(n, p)| *n == 0 || !(rider::is_rider(p) || is_thing(p)))
+        .map(|(_, p)| p)
         .take(MAX_CLAUSES + 1)
         .collect();
     if (2..=MAX_CLAUSES).contains(&parts.len()) { parts } else { Vec::new() }
@@ -427,7 +444,13 @@ mod tests {
         assert_eq!(read("帮我查一下订单物流，顺便申请开发票").clauses.len(), 2);
         assert_eq!(read("translate this contract and then schedule a meeting with legal").clauses.len(), 2);
         assert!(read("查一下订单").clauses.is_empty());
+        let ridden = read("restart the billing service and tell me the result");
+        assert!(ridden.clauses.is_empty() && ridden.unwanted.is_none());
+        assert_eq!(ridden.wanted.as_deref(), Some("restart the billing service"));
+        assert!(read("取消订单，然后通知我结果").clauses.is_empty());
+        assert_eq!(read("cancel the order and then refund the fee and let me know").clauses, ["cancel the order", "refund the fee"]);
         assert!(read("compare black and white").clauses.is_empty());
+        assert!(read("please reconcile the stock and price of this item").clauses.is_empty());
     }
 
     proptest::proptest! {

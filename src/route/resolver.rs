@@ -163,11 +163,14 @@ impl Resolver {
             return Ok(());
         }
         let shape = reading::read(&query.text);
+        let mut wanted: Option<Arc<str>> = shape.wanted.map(Arc::from);
+        // where only what rides on a request was left out, the rest is all there is to look at
+        let core = if shape.unwanted.is_none() { wanted.take() } else { None };
         let mut parts: Vec<(PartKind, Arc<str>)> = Vec::new();
-        parts.extend(shape.wanted.map(|t| (PartKind::Wanted, Arc::from(t))));
+        parts.extend(wanted.map(|t| (PartKind::Wanted, t)));
         parts.extend(shape.unwanted.map(|t| (PartKind::Unwanted, Arc::from(t))));
         parts.extend(shape.clauses.into_iter().map(|t| (PartKind::Clause, Arc::from(t))));
-        let whole = self.vectors(view, &query.text, query.lang, true);
+        let whole = self.vectors(view, core.as_ref().unwrap_or(&query.text), query.lang, true);
         let each = futures::future::try_join_all(parts.into_iter().map(|(kind, text)| async move {
             let vectors = self.vectors(view, &text, Lang::of(&text), false).await?;
             Ok::<_, Error>(QueryPart { kind, text, vectors })
@@ -175,6 +178,7 @@ impl Resolver {
         let (vectors, parts) = futures::future::try_join(whole, each).await?;
         query.vectors = vectors;
         query.parts = parts;
+        query.parts.extend(core.map(|text| QueryPart { kind: PartKind::Wanted, text, vectors: query.vectors.clone() }));
         Ok(())
     }
 
