@@ -19,7 +19,7 @@ pub fn words(why: &DropReason) -> String {
         DropReason::LeaseExpired => "sent no heartbeat inside its lease".into(),
         DropReason::Unreachable => "can't be reached".into(),
         DropReason::Draining => "takes no new work (draining)".into(),
-        DropReason::Breaker => "is failing (breaker tripped)".into(),
+        DropReason::Breaker => "failed again and again: it gets no new work for a while".into(),
         DropReason::Overloaded => "is overloaded".into(),
         DropReason::Payload { pointer, expected } if pointer.is_empty() => format!("the payload does not fit: expected {expected}"),
         DropReason::Payload { pointer, expected } => format!("the payload does not fit at {pointer:?}: expected {expected}"),

@@ -4,6 +4,7 @@
 //! Everything but the `resolver` is pure.
 
 pub mod confidence;
+pub mod courtesy;
 pub mod decide;
 pub mod dice;
 pub mod explain;

@@ -4,12 +4,13 @@
 //! Only negation *of a request* counts ("不是要退款,是想换货", "don't cancel it, change the address"); a described failure does not
 //! ("I can't log in", "包裹还没到"). Cost: one pass, no model. Not here: what the parts mean (they are embedded and routed like any text).
 
+use super::courtesy::is_courtesy;
 use super::rider;
 
 /// The shape of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What is wanted, without what is negated and what only rides on it (`rider`); only where there is such and enough is left.
+    /// What is wanted, without what is negated and what only stands around it (`core`); only where there is such and enough is left.
     pub wanted: Option<String>,
     /// What is expressly not wanted.
     pub unwanted: Option<String>,
@@ -211,19 +212,70 @@ fn negation(clause: &str) -> Option<(usize, usize)> {
     [zh, en, start].into_iter().flatten().min_by_key(|(at, end)| (*at, usize::MAX - end))
 }
 
+/// A text without manners around it and without what rides on it at its end; all of it where nothing else is said.
+pub fn core(text: &str) -> &str {
+    let blank = |c: char| c.is_whitespace() || is_break(c) || ".:：~～".contains(c) || is_picture(c);
+    let mut rest = text.trim();
+    loop {
+        let said = rest.trim_end_matches(blank);
+        // manners in front, up to the end of their clause
+        let first = said.char_indices().filter(|(_, c)| is_break(*c) || ".:：~～".contains(*c)).map(|(at, c)| (at, at + c.len_utf8()));
+        let front = first.take(2).filter(|(at, end)| is_courtesy(&said[..*at]) && content(&said[*end..]) > 0).map(|(_, end)| end).last();
+        let last = said.rfind(|c| is_break(c) || c == '.').filter(|at| is_courtesy(&said[*at..]) && content(&said[..*at]) > 0);
+        let cut = rider::begin(said).filter(|at| content(&said[..*at]) > 0).or(last);
+        rest = match (front, cut) {
+            (Some(at), _) => rest[at..].trim_start_matches(blank),
+            // a question stays one
+            (None, Some(at)) => &rest[..at + rest[at..].chars().next().filter(|c| "?？".contains(*c)).map_or(0, char::len_utf8)],
+            (None, None) => break,
+        };
+    }
+    let said = rest.trim_matches(|c: char| c.is_whitespace() || is_picture(c));
+    let loud = said.trim_end_matches(['!', '！', '~', '～']);
+    let said = if said.chars().count() > loud.chars().count() + 1 { loud } else { said };
+    let lower = said.to_ascii_lowercase();
+    let asked = ASKING.iter().filter_map(|words| lower.strip_prefix(words)).map(str::len).min();
+    let said = asked.map(|left| &said[said.len() - left..]).filter(|left| content(left) > 1).unwrap_or(said);
+    if content(said) == 0 || is_courtesy(said) { text.trim() } else { said }
+}
+
+/// Long ways of asking, before what is asked for.
+const ASKING: &[&str] = &[
+    "i was wondering if you could ",
+    "i was wondering whether you could ",
+    "i wonder if you could ",
+    "i would appreciate it if you could ",
+    "i would be grateful if you could ",
+    "it would be great if you could ",
+    "would it be possible for you to ",
+    "would it be possible to ",
+    "would you be so kind as to ",
+    "would you be able to ",
+    "would you mind helping me to ",
+    "is there any way you could ",
+    "is there any chance you could ",
+    "do you think you could ",
+    "could you possibly ",
+    "could you please help me to ",
+    "could you please help me ",
+];
+
+/// Pictures of the kind that decorates a message.
+fn is_picture(c: char) -> bool {
+    matches!(c, '\u{1F300}'..='\u{1FAFF}' | '\u{2600}'..='\u{27BF}' | '\u{FE0F}' | '\u{200D}')
+}
+
 /// Reads a request.
 pub fn read(text: &str) -> Reading {
     let mut reading = Reading::default();
     if text.chars().count() > MAX_CHARS {
         return reading;
     }
-    let text = match rider::without(text).filter(|core| content(core) > 0) {
-        Some(core) => {
-            reading.wanted = Some(core.to_string());
-            core
-        }
-        None => text,
-    };
+    let whole = text;
+    let text = core(text);
+    if text.len() < whole.trim().len() {
+        reading.wanted = Some(text.to_string());
+    }
     let clauses = clauses_of(text);
     let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
     for clause in &clauses {
@@ -396,6 +448,30 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_around_a_request_is_left_out() {
+        for (text, wanted) in [
+            ("Hi there, hope you are doing well. Refund my order", "Refund my order"),
+            ("Hello, could you please help me with this: where is my order? Thank you so much!", "where is my order?"),
+            ("Restart the service. Let me know when it's done, thanks!", "Restart the service"),
+            ("restart the service, thanks", "restart the service"),
+            ("cancel my order, this is really urgent 🙏🙏", "cancel my order"),
+            ("您好，麻烦您帮我看一下，订单到哪了，非常感谢！", "订单到哪了"),
+            ("重启网关，然后把结果告诉我，谢谢", "重启网关"),
+            ("在吗？我要退款，比较急", "我要退款"),
+            ("I was wondering if you could cancel my order", "cancel my order"),
+            ("退款！！！", "退款"),
+            ("thank you", "thank you"),
+            ("hi, thanks a lot!", "hi, thanks a lot!"),
+            ("你好，谢谢", "你好，谢谢"),
+            ("tell me the result", "tell me the result"),
+            ("🙏", "🙏"),
+            ("", ""),
+        ] {
+            assert_eq!(core(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
     fn described_failures_are_no_negation() {
         for text in [
             "I can't log in to my account",
@@ -457,6 +533,7 @@ mod tests {
         #[test]
         fn any_text_is_read(text in "\\PC{0,300}") {
             let _ = read(&text);
+            proptest::prop_assert!(text.contains(core(&text)));
         }
     }
 }
