@@ -145,6 +145,9 @@ impl Parts {
         tracing::debug!(outcomes, "history loaded");
         let grants: Vec<Grant> = config.auth.tokens.iter().map(|t| t.principal.namespaces.clone()).collect();
         ingest.learn_for(if grants.is_empty() { vec![Grant::All] } else { grants });
+        let parts = ingest.recall_lessons().await;
+        tracing::debug!(parts, "the last lesson taken up");
+        ingest.look_around();
         let log: Arc<dyn DecisionSink> = Arc::new(DecisionLog::start(store.clone(), &config.decision_log, &tasks));
         let limits = &config.server.limits;
         let resolver_config = ResolverConfig {

@@ -304,6 +304,7 @@ impl Ingest {
         }
         let gone = self.store.forget_outcomes(query).await?;
         if gone > 0 {
+            self.drop_lessons();
             self.recall_history().await?;
             self.learning.ring();
         }

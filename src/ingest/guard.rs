@@ -47,28 +47,38 @@ pub(super) fn losses(view: &View, visible: &Visible, caps: &[Arc<CapEntry>]) -> 
     let mut recent: Vec<&Arc<CapEntry>> = caps.iter().collect();
     recent.sort_by_key(|c| std::cmp::Reverse(c.agent.registered_ms));
     for cap in recent.into_iter().take(RECENT) {
-        let older = |slot: u32| view.cap(slot).is_some_and(|o| before(o, cap));
-        let mut alike: HashSet<Arc<str>> = HashSet::new();
-        for arm in &view.arms {
-            let own: Vec<Vec<f32>> = arm.dense.vectors(cap.slot).filter(|(r, _)| r.is_scanned()).map(|(_, v)| v).collect();
-            for vector in own {
-                let hits = arm.dense.search(&vector, visible, 4, &mut |slot| older(slot));
-                alike.extend(hits.hits.iter().filter(|h| h.1 >= SAME_TEXT).filter_map(|h| view.cap(h.0)).map(|c| c.folded().clone()));
-            }
-        }
-        let loss = if alike.len() > ALIKE || names_in(view, visible, cap) > NAMES {
-            STUFFED
-        } else if alike.is_empty() {
-            0.0
-        } else {
-            COPY
-        };
-        let loss = loss.max(hubs.get(&cap.slot).copied().unwrap_or(0.0));
+        let loss = of_texts(view, visible, cap).max(hubs.get(&cap.slot).copied().unwrap_or(0.0));
         if loss > 0.0 {
             out.insert(cap.slot, loss);
         }
     }
     out
+}
+
+/// Losses of capabilities that have just come, by their texts alone.
+pub(super) fn newcomers(view: &View, visible: &Visible, caps: &[&Arc<CapEntry>]) -> HashMap<u32, f32> {
+    let losses = caps.iter().map(|cap| (cap.slot, of_texts(view, visible, cap)));
+    losses.filter(|(_, loss)| *loss > 0.0).collect()
+}
+
+/// What a capability loses for texts that are others'.
+fn of_texts(view: &View, visible: &Visible, cap: &CapEntry) -> f32 {
+    let older = |slot: u32| view.cap(slot).is_some_and(|o| before(o, cap));
+    let mut alike: HashSet<Arc<str>> = HashSet::new();
+    for arm in &view.arms {
+        let own: Vec<Vec<f32>> = arm.dense.vectors(cap.slot).filter(|(r, _)| r.is_scanned()).map(|(_, v)| v).collect();
+        for vector in own {
+            let hits = arm.dense.search(&vector, visible, 4, &mut |slot| older(slot));
+            alike.extend(hits.hits.iter().filter(|h| h.1 >= SAME_TEXT).filter_map(|h| view.cap(h.0)).map(|c| c.folded().clone()));
+        }
+    }
+    if alike.len() > ALIKE || names_in(view, visible, cap) > NAMES {
+        STUFFED
+    } else if alike.is_empty() {
+        0.0
+    } else {
+        COPY
+    }
 }
 
 /// Another publisher's, registered before.

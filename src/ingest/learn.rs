@@ -29,6 +29,8 @@ use std::sync::Arc;
 
 /// Requests that the examples of one capability count as, at most.
 const EXAMPLES_COUNT: f32 = 8.0;
+/// Capabilities of a fleet that is looked at before the service is ready.
+const AT_START: usize = 2_000;
 /// Votes of an agent for itself, at most.
 const OWN_VOTES: f32 = 2.0;
 /// Votes of one reporter for one capability.
@@ -86,6 +88,11 @@ struct Plan {
     fingerprint: u64,
 }
 
+/// Somebody with this grant, as the View sees them.
+pub(super) fn who_asks(grant: Grant) -> Principal {
+    Principal { namespaces: grant, ..Principal::local("learning") }
+}
+
 fn reads(lang: Lang, text: &str) -> bool {
     lang == Lang::Mixed || langs_of(text).contains(&lang)
 }
@@ -101,14 +108,14 @@ impl Ingest {
         let mut plans = Vec::new();
         let mut seen: Vec<Visible> = Vec::new();
         for (name, grant) in grants {
-            let who = Principal { namespaces: grant.clone(), ..Principal::local("learning") };
-            let visible = view.visible(&who);
+            let visible = view.visible(&who_asks(grant));
             if seen.contains(&visible) {
                 continue;
             }
             seen.push(visible.clone());
             plans.extend(plan(&view, name, visible, &outcomes, &langs));
         }
+        self.stand_back(&plans);
         let mut by_arm: Vec<ByText> = Vec::new();
         let models = view.models.clone();
         for (at, (arm, _)) in models.arms().enumerate() {
@@ -120,8 +127,53 @@ impl Ingest {
         if !go_on() {
             return Ok(Lesson::default());
         }
+        let known = self.views.load().learned.parts().len();
         self.views.update(|old| View { learned: Arc::new(old.learned.with(parts.clone())), ..old.clone() });
+        if lesson.trained > 0 || known != parts.len() {
+            self.keep_lessons().await;
+        }
         Ok(lesson)
+    }
+
+    /// Who looks like others' work stands back at once; heads take longer.
+    fn stand_back(&self, plans: &[Plan]) {
+        let changed = |view: &View, p: &Plan| match view.learned.part(&p.visible) {
+            Some(part) => part.losses != p.losses,
+            None => !p.losses.is_empty(),
+        };
+        if !plans.iter().any(|p| changed(&self.views.load(), p)) {
+            return;
+        }
+        self.views.update(|old| {
+            let mut parts: Vec<(Visible, Arc<Part>)> = old.learned.parts().to_vec();
+            for plan in plans.iter().filter(|p| changed(old, p)) {
+                let known = old.learned.part(&plan.visible).map(|p| Part::clone(p)).unwrap_or_default();
+                parts.retain(|(v, _)| *v != plan.visible);
+                parts.push((plan.visible.clone(), Arc::new(Part { losses: plan.losses.clone(), ..known })));
+            }
+            View { learned: Arc::new(old.learned.with(parts)), ..old.clone() }
+        });
+    }
+
+    /// Before the first request: who looks like others' work, for everybody who is learned for; a large fleet is left to the first lesson.
+    pub fn look_around(&self) {
+        let view = self.views.load();
+        if view.catalog.capability_count() > AT_START {
+            return;
+        }
+        let mut parts: Vec<(Visible, Arc<Part>)> = Vec::new();
+        for (_, grant) in view.learned.demand().grants() {
+            let visible = view.visible(&who_asks(grant));
+            let caps = seen_by(&view, &visible);
+            let mut losses = super::guard::losses(&view, &visible, &caps);
+            let known = view.learned.part(&visible).map(|p| Part::clone(p));
+            // what outcomes have lifted stays lifted
+            losses.extend(known.iter().flat_map(|p| &p.losses));
+            if (known.is_some() || !losses.is_empty()) && !parts.iter().any(|(v, _)| *v == visible) {
+                parts.push((visible, Arc::new(Part { losses, ..known.unwrap_or_default() })));
+            }
+        }
+        self.views.update(|old| View { learned: Arc::new(old.learned.with(parts.clone())), ..old.clone() });
     }
 
     /// Says whose requests are to be learned for from the start.
@@ -194,10 +246,15 @@ impl Votes {
     }
 }
 
-fn plan(view: &View, name: String, visible: Visible, outcomes: &[Outcome], langs: &[Lang]) -> Option<Plan> {
+/// What is visible, by name, not by slot: slots tell of others' registrations.
+fn seen_by(view: &View, visible: &Visible) -> Vec<Arc<CapEntry>> {
     let mut caps: Vec<Arc<CapEntry>> = view.catalog.capabilities().filter(|c| visible.contains(c.class)).cloned().collect();
-    // by name, not by slot: slots tell of others' registrations
     caps.sort_by_cached_key(|c| c.key_text());
+    caps
+}
+
+fn plan(view: &View, name: String, visible: Visible, outcomes: &[Outcome], langs: &[Lang]) -> Option<Plan> {
+    let caps = seen_by(view, &visible);
     let mut losses = super::guard::losses(view, &visible, &caps);
     let (all_of, all) = classes(view, &caps);
     let by_key: HashMap<String, usize> = caps.iter().zip(&all_of).map(|(c, class)| (c.key_text(), *class)).collect();
@@ -297,14 +354,23 @@ fn plan(view: &View, name: String, visible: Visible, outcomes: &[Outcome], langs
     }
     let mut hasher = DefaultHasher::new();
     rows.hash(&mut hasher);
-    let mut slots: Vec<(&u32, &u32)> = class_of.iter().collect();
-    slots.sort_unstable();
-    slots.hash(&mut hasher);
-    let mut lost: Vec<(u32, u32)> = losses.iter().map(|(slot, loss)| (*slot, loss.to_bits())).collect();
-    lost.sort_unstable();
-    lost.hash(&mut hasher);
+    // by name: slots are numbered anew at every start
+    for cap in &caps {
+        (cap.key_text(), class_of.get(&cap.slot)).hash(&mut hasher);
+    }
     view.arms.iter().for_each(|a| a.model.fingerprint.hash(&mut hasher));
     Some(Plan { name, visible, class_of, losses, classes: count, nobody: nobody_class, texts: rows, heard, fingerprint: hasher.finish() })
+}
+
+fn slots_of(class_of: &HashMap<u32, u32>, classes: usize) -> Vec<Vec<u32>> {
+    let mut of: Vec<Vec<u32>> = vec![Vec::new(); classes];
+    for (slot, class) in class_of {
+        if let Some(slots) = of.get_mut(*class as usize) {
+            slots.push(*slot);
+        }
+    }
+    of.iter_mut().for_each(|slots| slots.sort_unstable());
+    of
 }
 
 fn train(
@@ -321,7 +387,9 @@ fn train(
         lesson.texts += plan.texts.iter().map(Vec::len).sum::<usize>();
         if let Some(known) = view.learned.part(&plan.visible).filter(|p| p.fingerprint == plan.fingerprint) {
             lesson.doubted += known.heads.iter().map(|h| h.1.doubted).sum::<usize>();
-            parts.push((plan.visible, known.clone()));
+            let slots_of = slots_of(&plan.class_of, plan.classes);
+            let part = Part { class_of: plan.class_of, slots_of, losses: plan.losses, ..Part::clone(known) };
+            parts.push((plan.visible, Arc::new(part)));
             continue;
         }
         lesson.trained += 1;
@@ -349,16 +417,12 @@ fn train(
                 && let Some(head) = Head::train(&labelled, plan.classes, &centres, pause)
             {
                 lesson.doubted += head.doubted;
-                heads.push((arm.model.fingerprint.clone(), head));
+                heads.push((arm.model.fingerprint.clone(), Arc::new(head)));
             }
         }
         tracing::debug!(part = plan.name, classes = plan.classes, heads = heads.len(), "learned");
         let Plan { visible, class_of, losses, nobody, heard, fingerprint, .. } = plan;
-        let mut slots_of: Vec<Vec<u32>> = vec![Vec::new(); plan.classes];
-        for (slot, class) in &class_of {
-            slots_of[*class as usize].push(*slot);
-        }
-        slots_of.iter_mut().for_each(|s| s.sort_unstable());
+        let slots_of = slots_of(&class_of, plan.classes);
         parts.push((visible, Arc::new(Part { fingerprint, class_of, slots_of, losses, heads, nobody, strangers, heard })));
     }
     (parts, lesson)

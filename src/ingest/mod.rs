@@ -8,11 +8,13 @@
 mod awaited;
 mod boot;
 pub mod canary;
+mod carry;
 mod engine;
 mod feedback;
 pub mod files;
 mod guard;
 mod learn;
+mod lessons;
 mod lint;
 mod load;
 mod probe;

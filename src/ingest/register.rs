@@ -14,6 +14,7 @@ use crate::types::manifest::Manifest;
 use crate::types::manifest_check::{self, Checked};
 use crate::types::request::Registered;
 use crate::types::{AgentKey, Grant, Principal};
+use crate::view::View;
 use futures::StreamExt;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -83,7 +84,9 @@ impl Ingest {
             let delta = engine.catalog.register(&registered, &self.schemas);
             self.live.lock().register(&manifest, registered.draining, now);
             engine.apply(&delta, Some(&by_arm));
+            let before = self.views.load();
             engine.publish();
+            self.carry_over(&before, &delta.added);
             Self::shown_generation(who, registered.generation, registered.changed_ms)
         };
         drop(engine);
@@ -148,11 +151,17 @@ impl Ingest {
         all.added.retain(|cap| catalog.capability(cap.slot).is_some());
         engine.apply(&all, Some(&by_arm));
         engine.settle();
+        let before = self.views.load();
         engine.publish();
+        self.carry_over(&before, &all.added);
         drop(engine);
         self.refresh_live();
         self.learning.ring();
         Ok(batch)
+    }
+
+    fn carry_over(&self, before: &View, added: &[Arc<CapEntry>]) {
+        self.views.update(|now| View { learned: Arc::new(super::carry::over(before, now, added)), ..now.clone() });
     }
 
     /// Vectors of `manifests` by the models in use, and the writer's lock. Embedding comes before the lock; when the models were swapped in between, it

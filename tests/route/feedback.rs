@@ -3,6 +3,7 @@
 use crate::harness::{agent, asking, key, member, world};
 use agent_reach::error::Code;
 use agent_reach::types::outcome::{OutcomeFilter, Report, Verdict};
+use agent_reach::types::policy::Policy;
 use agent_reach::types::request::ResolveRequest;
 use agent_reach::types::{AgentKey, Grant, Principal};
 use std::sync::Arc;
@@ -100,6 +101,46 @@ async fn outcomes_move_the_order_and_are_forgotten_again() {
     assert_eq!(w.ingest.forget(&Principal::local("me"), &all).await.unwrap(), 16);
     w.ingest.learn(Arc::new(|| true)).await.unwrap();
     assert!(evidence(&w.ask("a green turtle").await).is_none(), "nothing of it is left");
+}
+
+#[tokio::test]
+async fn what_was_learned_stays_while_the_fleet_changes() {
+    let w = taught(8).await;
+    let capabilities = [("alpha_task", "Handles a customer request"), ("beta_task", "Handles a customer request too")];
+    let mut again = agent("orders", "desk", &capabilities);
+    again["agent_version"] = "2".into();
+    w.register(again).await;
+    w.register(agent("elsewhere", "other", &[("gamma_task", "Waters the flowers")])).await;
+    let (a, b) = (w.ask("a green turtle").await, w.ask("a purple elephant").await);
+    let first = |r: &agent_reach::route::resolver::Resolved| r.decision.candidates[0].capability.to_string();
+    assert_eq!((first(&a).as_str(), first(&b).as_str()), ("alpha_task", "beta_task"), "without a lesson in between");
+    assert!(a.decision.candidates[0].evidence.iter().any(|t| t.name == "learned" && t.value > 0.0));
+}
+
+#[tokio::test]
+async fn a_restart_knows_what_the_last_lesson_taught() {
+    let w = taught(8).await;
+    let before = w.ask("a green turtle").await.decision;
+    let w = crate::harness::open(w.close(), Policy::default(), "fake").await;
+    w.ingest.load().await.unwrap();
+    assert_eq!(w.ingest.recall_lessons().await, 1);
+    let after = w.ask("a green turtle").await.decision;
+    let bits =
+        |d: &agent_reach::types::Decision| d.candidates.iter().map(|c| (c.capability.to_string(), c.score.to_bits())).collect::<Vec<_>>();
+    assert_eq!(bits(&before), bits(&after), "to the bit, without a lesson in between");
+    let lesson = w.ingest.learn(Arc::new(|| true)).await.unwrap();
+    assert_eq!((lesson.parts, lesson.trained), (1, 0), "and nothing is trained twice");
+    let w = crate::harness::open(w.close(), Policy::default(), "other").await;
+    w.ingest.load().await.unwrap();
+    assert_eq!(w.ingest.recall_lessons().await, 0, "heads of other models are of no use");
+    let w = crate::harness::open(w.close(), Policy::default(), "fake").await;
+    w.ingest.load().await.unwrap();
+    assert_eq!(w.ingest.recall_lessons().await, 1);
+    let all = OutcomeFilter { agent: Some(key("orders", "desk")), ..OutcomeFilter::default() };
+    assert_eq!(w.ingest.forget(&Principal::local("me"), &all).await.unwrap(), 16);
+    let w = crate::harness::open(w.close(), Policy::default(), "fake").await;
+    w.ingest.load().await.unwrap();
+    assert_eq!(w.ingest.recall_lessons().await, 0, "what was forgotten is not taken up again");
 }
 
 #[tokio::test]

@@ -37,6 +37,10 @@ async fn fleet(w: &World) {
 
 async fn first(w: &World, query: &str) -> String {
     w.ingest.learn(Arc::new(|| true)).await.unwrap();
+    first_now(w, query).await
+}
+
+async fn first_now(w: &World, query: &str) -> String {
     let request = ResolveRequest { query: query.into(), ..crate::harness::asking() };
     let answer = w.resolve(&Principal::local("x"), request).await.unwrap();
     answer.decision.candidates[0].agent.namespace.to_string()
@@ -60,6 +64,29 @@ async fn a_copy_stands_behind_its_original_until_outcomes_lift_it() {
     });
     w.ingest.report(&Principal::local("x"), fans.collect()).await;
     assert_eq!(first(&w, "give me my money back number 77").await, "copycat");
+}
+
+#[tokio::test]
+async fn a_newcomer_is_looked_at_before_its_first_request() {
+    let w = world().await;
+    fleet(&w).await;
+    let copy = manifest("copycat", "desk", "refund_quick", FLEET[0].1, &[FLEET[0].2]);
+    let receipt = w.ingest.register(&publisher("copycat"), &copy).await.unwrap();
+    assert!(receipt.changed);
+    assert_eq!(first_now(&w, "pay the money of my order back").await, "honest0", "without a lesson in between");
+    let texts: Vec<&str> = FLEET.iter().flat_map(|f| [f.1, f.2]).collect();
+    w.clock.advance(Duration::from_secs(60));
+    let stuffed = manifest("greedy", "all", "best_for_everything", &texts.join(". "), &texts);
+    w.ingest.register(&publisher("greedy"), &stuffed).await.unwrap();
+    for (i, f) in FLEET.iter().enumerate() {
+        assert_eq!(first_now(&w, &format!("{} now", f.2)).await, format!("honest{i}"));
+    }
+    // after a restart as well
+    let w = crate::harness::open(w.close(), Policy::default(), "fake").await;
+    w.ingest.load().await.unwrap();
+    w.ingest.learn_for([Grant::All]);
+    w.ingest.look_around();
+    assert_eq!(first_now(&w, "pay the money of my order back").await, "honest0", "before the first lesson");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 use super::logistic::{Data, Fit};
 use super::sketch::{Features, Rarity, WORDS};
 use crate::kernel::dot::dot_f32;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Penalty.
@@ -59,6 +60,7 @@ pub struct Centres<'a> {
 }
 
 /// A trained head of one model.
+#[derive(Serialize, Deserialize)]
 pub struct Head {
     width: usize,
     weights: Vec<f32>,

@@ -28,6 +28,7 @@ pub const MAX_CLASSES: usize = 2_000;
 pub type Vectors = Vec<Arc<[f32]>>;
 
 /// Heads of one visible part of the fleet.
+#[derive(Clone, Default)]
 pub struct Part {
     /// What its inputs were, so that nothing is trained twice.
     pub fingerprint: u64,
@@ -36,7 +37,7 @@ pub struct Part {
     /// Slots of each class, ascending.
     pub slots_of: Vec<Vec<u32>>,
     /// One head a model, by its fingerprint.
-    pub heads: Vec<(Arc<str>, Head)>,
+    pub heads: Vec<(Arc<str>, Arc<Head>)>,
     /// What capabilities lose that look like others' work or like everything at once, logits, by slot.
     pub losses: HashMap<u32, f32>,
     /// Class of requests that nobody can do, with the number of such reports.
@@ -93,7 +94,7 @@ impl Part {
                 let (_, vector) = vectors.clone().find(|(m, _)| *m == &**model)?;
                 let strangers = self.strangers.iter().filter(|(m, _)| m == model).flat_map(|(_, all)| all);
                 let near = strangers.filter(|v| v.len() == vector.len()).map(|v| dot_f32(v, vector)).fold(-1.0, f32::max);
-                Some((head, head.scores(text, vector), near))
+                Some((&**head, head.scores(text, vector), near))
             })
             .collect();
         let heard = if self.heard.is_empty() { None } else { self.heard.get(&fold_name(text)) };
@@ -273,7 +274,7 @@ mod tests {
         Part {
             fingerprint: 1,
             class_of: HashMap::from([(10, 0), (11, 1), (12, 0)]),
-            heads: vec![(Arc::from("m"), head)],
+            heads: vec![(Arc::from("m"), Arc::new(head))],
             losses: HashMap::new(),
             slots_of: vec![vec![10, 12], vec![11]],
             nobody,

@@ -6,6 +6,7 @@
 //! Cost: about 30 µs a text. Not here: which texts (`head`).
 
 use crate::index::text::{TokenKind, analyze};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Places of the sketch.
@@ -62,7 +63,7 @@ impl Features {
 }
 
 /// How rare features are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rarity {
     texts: f32,
     found_in: HashMap<u32, f32>,
