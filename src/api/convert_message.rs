@@ -13,8 +13,8 @@ use crate::dispatch::reply;
 use crate::dispatch::service::Submitted;
 use crate::error::{Code, Error};
 use crate::types::decision::Note;
-use crate::types::envelope::{Payload, RawPayload, ReachId, SubmitRequest, parse_agent};
-use crate::types::message::{Cause, DeadTag, Entry, Message, Reply, State};
+use crate::types::envelope::{MAX_TAGS, Payload, RawPayload, ReachId, SubmitRequest, parse_agent};
+use crate::types::message::{Cause, DeadTag, Entry, Event, Message, Reply, State};
 use crate::types::{Fault, Lang};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -174,9 +174,10 @@ pub fn broadcast_reply(parts: &[Message], existing: bool) -> Option<pb::Reply> {
         (None, false) => reply(first).status.map_or(500, |s| s.code),
     };
     let message = format!("sent to {} agents: {done} done, {} ended otherwise, {} open", parts.len(), over - done, parts.len() - over);
+    let id: String = first.envelope.parent_id.as_deref().unwrap_or_default().into();
     Some(pb::Reply {
-        reach_id: String::new(),
-        message_id: first.envelope.parent_id.as_deref().unwrap_or_default().into(),
+        reach_id: id.clone(),
+        message_id: id,
         agent_id: None,
         state: first.head.state.as_str().into(),
         status: Some(pb::ReplyStatus { code, r#type: "broadcast".into(), message }),
@@ -196,7 +197,7 @@ pub fn broadcast(parts: &[Message]) -> Option<pb::Message> {
     let newest = parts.iter().max_by_key(|m| m.head.updated_ms)?;
     let sent = message(parts.first()?, Some(&[]));
     Some(pb::Message {
-        reach_id: String::new(),
+        reach_id: reply.reach_id.clone(),
         message_id: reply.message_id.clone(),
         parent_id: None,
         target: None,
@@ -220,7 +221,12 @@ pub fn broadcast(parts: &[Message]) -> Option<pb::Message> {
 
 /// A line of the log: the name of the event, and what belongs to it.
 pub fn entry(e: &Entry) -> pb::LogEntry {
-    let text = serde_json::to_string(&e.event).unwrap_or_default();
+    let event = match e.event.clone() {
+        // where the task is asked about is between us and the agent
+        Event::Accepted { delivery, until_ms, .. } => Event::Accepted { delivery, until_ms, task: None },
+        other => other,
+    };
+    let text = serde_json::to_string(&event).unwrap_or_default();
     let (event, detail) = match serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&text) {
         Ok(map) => map.into_iter().next().unzip(),
         // an event without anything that belongs to it is its name alone
@@ -299,12 +305,10 @@ pub fn lane(l: &LaneView) -> pb::Lane {
     }
 }
 
-/// Longest words of a receipt in characters.
-const MAX_REASON: usize = 500;
-
+/// The words of a receipt, fit for its caller, as those of an answer are.
 fn words(reason: Option<String>, otherwise: &str) -> Arc<str> {
-    let text: String = reason.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-    if text.is_empty() { Arc::from(otherwise) } else { Arc::from(text) }
+    let text = reason.unwrap_or_default();
+    if text.trim().is_empty() { Arc::from(otherwise) } else { Arc::from(crate::dispatch::echo::says(&text)) }
 }
 
 fn result(data: Option<String>, text: Option<String>) -> Result<Reply, Error> {
@@ -419,17 +423,20 @@ pub fn filter(m: &pb::ListMessagesRequest) -> Result<Filter, Error> {
         .as_deref()
         .filter(|a| !a.is_empty())
         .and_then(|a| a.parse::<i64>().map_err(|_| bad("/after", "the cursor `next` of the page before".into())).ok());
-    let tag = match (&m.tag_name, &m.tag_value) {
-        (Some(name), Some(value)) => Some((name.clone(), value.clone())),
-        (None, None) => None,
-        (Some(_), None) | (None, Some(_)) => {
-            bad("/tag_value", "name and value of a label, both".into());
-            None
-        }
-    };
-    let parent = m.parent_id.as_deref().filter(|p| !p.is_empty()).map(Arc::from);
+    if m.tag_name.is_some() != m.tag_value.is_some() {
+        bad("/tag_value", "name and value of a label, both".into());
+    }
+    let one = m.tag_name.clone().zip(m.tag_value.clone());
+    let tags: Vec<(String, String)> = one.into_iter().chain(m.tags.clone()).collect();
+    if tags.len() > MAX_TAGS {
+        bad("/tags", format!("at most {MAX_TAGS} labels"));
+    }
+    if m.parent_id.as_deref() == Some("") {
+        bad("/parent_id", "the id of a message or of a broadcast".into());
+    }
+    let parent = m.parent_id.as_deref().map(Arc::from);
     if !faults.is_empty() {
         return Err(Error::invalid(faults));
     }
-    Ok(Filter { owner: None, namespaces: None, state, agent, since_ms, until_ms, tag, dead_tag, parent, after, limit: limit as usize })
+    Ok(Filter { owner: None, namespaces: None, state, agent, since_ms, until_ms, tags, dead_tag, parent, after, limit: limit as usize })
 }

@@ -284,9 +284,17 @@ impl Service {
         .await
     }
 
+    /// The message that an agent names: by its reach id, or by the message id of what is out to an agent of the caller's.
+    fn reach_of(&self, call: &Call, id: &str) -> Result<ReachId, Error> {
+        match convert::reach_id(id) {
+            Ok(reach) => Ok(reach),
+            Err(missing) => self.dispatcher()?.out_under(&call.who, id).ok_or(missing),
+        }
+    }
+
     async fn receive(&self, call: &Call, id: &str, delivery: u32, receipt: Result<Receipt, Error>) -> Result<pb::ReceiptReply, Error> {
         self.run(call, "receipt", None, async {
-            let state = self.dispatcher()?.receipt_of(&call.who, convert::reach_id(id)?, delivery, receipt?).await?;
+            let state = self.dispatcher()?.receipt_of(&call.who, None, self.reach_of(call, id)?, delivery, receipt?).await?;
             Ok(convert::receipt_reply(id, delivery, Ok(state)))
         })
         .await
@@ -425,7 +433,8 @@ impl Working {
         for r in request.receipts {
             let (id, delivery) = (r.reach_id.clone(), r.delivery);
             let begun = convert::reach_id(&id).and_then(|reach| Ok((reach, convert::work_receipt(r)?)));
-            let answer = begun.map(|(reach, receipt)| self.dispatcher.receipt_of(&self.who, reach, delivery, receipt));
+            let answer =
+                begun.map(|(reach, receipt)| self.dispatcher.receipt_of(&self.who, Some(self.session.agent()), reach, delivery, receipt));
             let told = async move {
                 let answer = match answer {
                     Ok(waiting) => waiting.await,

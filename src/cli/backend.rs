@@ -189,7 +189,6 @@ impl Backend {
         match self {
             Self::Server(client) => {
                 let limit = which.limit.map(|n| n.to_string());
-                let label = which.tag_name.as_ref().map(|name| format!("tag.{}", encoded(name)));
                 let pairs = [
                     ("state", &which.state),
                     ("agent", &which.agent),
@@ -199,10 +198,11 @@ impl Backend {
                     ("parent_id", &which.parent_id),
                     ("limit", &limit),
                     ("after", &which.after),
-                    (label.as_deref().unwrap_or(""), &which.tag_value),
                 ];
-                let query: Vec<String> =
-                    pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?)))).collect();
+                let tags = which.tags.iter().chain(which.tag_name.as_ref().zip(which.tag_value.as_ref()));
+                let tags = tags.map(|(name, value)| format!("tag.{}={}", encoded(name), encoded(value)));
+                let pairs = pairs.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
+                let query: Vec<String> = pairs.chain(tags).collect();
                 let path = if dead { "/v1/dead-letters" } else { "/v1/messages" };
                 client.call(reqwest::Method::GET, &format!("{path}?{}", query.join("&")), None::<&()>).await
             }

@@ -15,9 +15,9 @@ pub struct Which {
     /// At this agent.
     #[arg(long, value_name = "NAMESPACE/AGENT_ID")]
     agent: Option<String>,
-    /// With this label.
+    /// With this label; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
-    tag: Option<String>,
+    tag: Vec<String>,
     /// Led to by the message of this id: the parts of a broadcast, what an agent sent on.
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
@@ -107,14 +107,14 @@ enum LetterCommand {
 
 impl Which {
     fn request(&self, state: Option<&String>, why: Option<&String>) -> Result<pb::ListMessagesRequest, Failure> {
-        let label = labels(self.tag.as_slice(), "--tag")?.into_iter().next();
         Ok(pb::ListMessagesRequest {
             state: state.cloned(),
             agent: self.agent.clone(),
             since: self.since.clone(),
             until: self.until.clone(),
-            tag_name: label.as_ref().map(|l| l.0.clone()),
-            tag_value: label.map(|l| l.1),
+            tag_name: None,
+            tag_value: None,
+            tags: labels(&self.tag, "--tag")?.into_iter().collect(),
             dead_tag: why.cloned(),
             parent_id: self.parent.clone(),
             limit: None,

@@ -89,7 +89,7 @@ pub async fn deliver(guard: &Guard, codec: &dyn Codec, d: &Delivery, address: &s
             Ok(answer) => match http::read(Ok(answer)) {
                 // no agent of ours speaks like this: something in between answered
                 Receipt::Acked(_) | Receipt::Accepted => nack(Cause::Broken, "the answer is no gRPC"),
-                other @ (Receipt::Delivered | Receipt::Progress(_) | Receipt::Nacked { .. }) => other,
+                other @ (Receipt::Delivered | Receipt::Task(_) | Receipt::Progress(_) | Receipt::Nacked { .. }) => other,
                 other @ (Receipt::Refused { .. } | Receipt::Rejected(_)) => other,
             },
             Err(e) => http::broken(e),
@@ -133,7 +133,7 @@ async fn follow(mut opened: Opened, codec: &dyn Codec, d: &Delivery, on_the_way:
                 Err(why) => return Some(nack(Cause::Broken, why)),
             };
             match codec.receipt(d, &message) {
-                Ok(receipt @ (Receipt::Delivered | Receipt::Accepted | Receipt::Progress(_))) => {
+                Ok(receipt @ (Receipt::Delivered | Receipt::Accepted | Receipt::Task(_) | Receipt::Progress(_))) => {
                     signs += 1;
                     wait = d.limits.processing.max(SIGN);
                     if !on_the_way(receipt) {

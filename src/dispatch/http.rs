@@ -191,6 +191,11 @@ pub fn read(answer: Result<Answer, CallError>) -> Receipt {
             Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(format!("status {}: {}", answer.status, words())) }
         }
         413 => Receipt::Refused { code: Code::PayloadTooLarge, reason: Arc::from(words()) },
+        // never followed, and the next call would be sent on as well
+        300..=399 => {
+            let reason = format!("status {}: redirects are not followed; register the address itself", answer.status);
+            Receipt::Refused { code: Code::AgentRejected, reason: Arc::from(reason) }
+        }
         429 | 503 => nack(Cause::Busy, format!("status {}, busy: {}", answer.status, words()), answer.retry_after),
         status => nack(Cause::Nack, format!("status {status}: {}", words()), answer.retry_after),
     }
@@ -244,7 +249,9 @@ mod tests {
     fn words_in(receipt: &Receipt) -> String {
         match receipt {
             Receipt::Nacked { reason, .. } | Receipt::Refused { reason, .. } | Receipt::Rejected(reason) => reason.to_string(),
-            Receipt::Delivered | Receipt::Accepted | Receipt::Progress(_) | Receipt::Acked(_) => panic!("no words in {receipt:?}"),
+            Receipt::Delivered | Receipt::Accepted | Receipt::Task(_) | Receipt::Progress(_) | Receipt::Acked(_) => {
+                panic!("no words in {receipt:?}")
+            }
         }
     }
 
@@ -288,7 +295,8 @@ mod tests {
                 matches!(answer(busy, ""), Receipt::Nacked { cause: Cause::Busy, retry_after: Some(d), .. } if d == Duration::from_secs(7))
             );
         }
-        for again in [500, 502, 504, 301, 302] {
+        assert!(matches!(answer(302, ""), Receipt::Refused { code: Code::AgentRejected, .. }), "nobody follows it, now or later");
+        for again in [500, 502, 504] {
             assert!(matches!(answer(again, ""), Receipt::Nacked { cause: Cause::Nack, .. }), "{again}");
         }
         assert!(matches!(read(Err(CallError::Connect)), Receipt::Nacked { cause: Cause::Connect, .. }));

@@ -151,7 +151,7 @@ pub fn matches(m: &Message, f: &Filter) -> bool {
         && f.agent.as_ref().is_none_or(|a| Some(a) == m.head.agent.as_ref())
         && f.since_ms.is_none_or(|t| m.envelope.timestamp_ms >= t)
         && f.until_ms.is_none_or(|t| m.envelope.timestamp_ms < t)
-        && f.tag.as_ref().is_none_or(|(k, v)| m.envelope.biz_tags.get(k) == Some(v))
+        && f.tags.iter().all(|(k, v)| m.envelope.biz_tags.get(k) == Some(v))
         && f.parent.as_ref().is_none_or(|p| Some(p) == m.envelope.parent_id.as_ref())
         && f.dead_tag.is_none_or(|t| m.head.tag == Some(t))
 }

@@ -86,11 +86,13 @@ pub async fn record(store: &dyn MessageStore, now_ms: i64, id: ReachId, event: E
 
 /// A write that takes in `envelope` with further `events` at once.
 pub fn submission(now_ms: i64, envelope: Envelope, events: Vec<Event>) -> Result<Write, Refused> {
-    let scopes: Vec<Scope> = [dedup::key_scope(&envelope), dedup::id_scope(&envelope)].into_iter().flatten().collect();
-    // nothing is compared without a key
-    let digest = if scopes.is_empty() { [0; 32] } else { dedup::digest(&envelope) };
     let first = state::begin(now_ms, &envelope);
     let rest = state::on_all(&first.head, now_ms, events)?;
+    // what went to nobody ran nowhere: its keys stay free for another try
+    let keys = [dedup::key_scope(&envelope), dedup::id_scope(&envelope)].into_iter().flatten();
+    let scopes: Vec<Scope> = keys.filter(|_| rest.head.state != State::RouteFailed).collect();
+    // nothing is compared without a key
+    let digest = if scopes.is_empty() { [0; 32] } else { dedup::digest(&envelope) };
     let log = first.log.into_iter().chain(rest.log).collect();
     Ok(Write::Submit { message: Message { envelope: Arc::new(envelope), head: rest.head }, log, scopes, digest })
 }

@@ -71,7 +71,8 @@ pub fn envelope(m: &Message) -> ReplyEnvelope {
         message_id: m.envelope.message_id.clone(),
         trace_id: m.envelope.trace_id.clone(),
         agent_id: h.agent.as_ref().map(ToString::to_string),
-        state: h.state,
+        // what is done is only still to be handed back: with this answer it is
+        state: if h.state == State::Acked { State::Done } else { h.state },
         status,
         duration_ms: (h.updated_ms - m.envelope.timestamp_ms).max(0),
         data: reply.data,

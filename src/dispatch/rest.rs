@@ -71,6 +71,10 @@ fn filled(template: &str, from: &Value) -> Result<String, String> {
         rest = behind;
     }
     out.push_str(rest);
+    // "." and ".." are steps in a path however they are written
+    if out.split(['/', '\\']).any(|part| [".", ".."].contains(&&*part.to_ascii_lowercase().replace("%2e", "."))) {
+        return Err(format!("{template}: no part of a path may be \".\" or \"..\""));
+    }
     Ok(out)
 }
 
@@ -89,6 +93,9 @@ fn method(name: &str) -> reqwest::Method {
 /// The header with the secret, when the mapping asks for one.
 fn auth(rest: &Rest, url: &str, secrets: &[HeaderSecret]) -> Result<Option<(String, String)>, String> {
     let Some(auth) = &rest.auth else { return Ok(None) };
+    // as it will be called: with the steps in its path taken
+    let url = reqwest::Url::parse(url).map_err(|e| format!("{url} is no address: {e}"))?;
+    let url = url.as_str();
     let secret = secrets.iter().find(|s| s.name == auth.secret && s.below.iter().any(|b| is_below(url, b)));
     match secret {
         Some(secret) => Ok(Some((auth.header.to_ascii_lowercase(), secret.value.clone()))),
@@ -162,7 +169,12 @@ fn by_status(answer: Answer) -> Receipt {
             Ok(text) => Receipt::Acked(response::read(&text)),
             Err(why) => why.receipt(answer.status),
         },
-        other @ (Receipt::Delivered | Receipt::Progress(_) | Receipt::Acked(_) | Receipt::Nacked { .. } | Receipt::Refused { .. }) => other,
+        other @ (Receipt::Delivered
+        | Receipt::Task(_)
+        | Receipt::Progress(_)
+        | Receipt::Acked(_)
+        | Receipt::Nacked { .. }
+        | Receipt::Refused { .. }) => other,
     }
 }
 
@@ -218,7 +230,10 @@ pub fn read_look(rest: &Rest, states: &StateMachine, answer: Result<Answer, Call
     };
     let body: Value = response::find_json(&text).and_then(|j| serde_json::from_str(j).ok()).unwrap_or(Value::Null);
     let place = rest.poll.as_ref().map_or("", |p| p.state.as_str());
-    let state = body.pointer(place).and_then(as_text).unwrap_or_default();
+    let Some(state) = body.pointer(place).and_then(as_text) else {
+        let reason = Arc::from(format!("the answer about the task has no state at {place}: correct poll.state of the manifest"));
+        return Some(Receipt::Refused { code: Code::AgentRejected, reason });
+    };
     let has = |list: &[String]| list.iter().any(|s| s.eq_ignore_ascii_case(&state));
     let said = || response::words(&body, rest.answer.as_ref().and_then(|a| a.message.as_deref()));
     let words = || Arc::from(format!("task {}: {}", echo::plain(&state), echo::says(&said())));
@@ -270,6 +285,10 @@ mod tests {
         assert_eq!(serde_json::from_slice::<Value>(&c.body).unwrap(), json!({"orderId": "a/../b?c", "why": "退款"}));
         let whole = call(&rest(json!({"path": "/x"})), "http://o", Some(&p), vec![], &[], SECOND).unwrap();
         assert_eq!(whole.body, p.as_str().as_bytes());
+        for id in ["..", "."] {
+            let stepping = call(&r, "http://o", Some(&payload(json!({"order_id": id}))), vec![], &[], SECOND);
+            assert!(matches!(stepping, Err(Receipt::Refused { code: Code::PayloadInvalid, .. })), "{id} chooses another path");
+        }
         assert!(matches!(
             call(&r, "http://o", Some(&payload(json!({}))), vec![], &[], SECOND),
             Err(Receipt::Refused { code: Code::PayloadInvalid, .. })
@@ -281,6 +300,8 @@ mod tests {
         let r = rest(json!({"path": "/x", "auth": {"header": "Authorization", "secret": "orders"}}));
         let c = call(&r, "http://orders.example/api", None, vec![], &[secret()], SECOND).unwrap();
         assert_eq!(c.headers, vec![("authorization".to_string(), "Bearer s".to_string())]);
+        let below = HeaderSecret { below: vec!["http://orders.example/api".into()], ..secret() };
+        assert!(call(&r, "http://orders.example/api/..", None, vec![], &[below], SECOND).is_err(), "not below when its steps are taken");
         for elsewhere in ["http://orders.example.evil.org", "http://evil.org/http://orders.example", "https://orders.example"] {
             assert!(
                 matches!(call(&r, elsewhere, None, vec![], &[secret()], SECOND), Err(Receipt::Nacked { cause: Cause::Blocked, .. })),
@@ -325,6 +346,7 @@ mod tests {
         let states = StateMachine { processing: list(&["PENDING"]), retryable: list(&["BUSY"]), failed: list(&["REFUSED"]) };
         let at = |body: Value| read_look(&r, &states, answer(200, body));
         assert_eq!(at(json!({"status": "pending"})), None);
+        assert!(matches!(at(json!({"state": "OK"})), Some(Receipt::Refused { .. })), "no state is no success");
         assert_eq!(read_look(&r, &states, answer(502, json!({}))), None, "a look that fails says nothing about the task");
         assert_eq!(read_look(&r, &states, Err(CallError::Connect)), None);
         assert!(matches!(at(json!({"status": "BUSY"})), Some(Receipt::Nacked { .. })));

@@ -56,6 +56,12 @@ pub fn class(cause: Cause) -> Class {
     }
 }
 
+/// Whether the request had left and nothing says that it was not carried out: a limit that passed, a connection that broke before the whole answer was
+/// here, our own end while it was out.
+pub fn is_unclear(cause: Cause) -> bool {
+    matches!(cause, Cause::Timeout | Cause::Broken | Cause::Restart)
+}
+
 /// The pause before attempt `retry` (1 = the first repetition). `roll` is even chance, 0..1.
 pub fn delay(policy: &Retry, retry: u32, hint: Option<Duration>, p50: Option<Duration>, roll: f64) -> Duration {
     let doubled = policy.base.saturating_mul(1u32.checked_shl(retry.saturating_sub(1)).unwrap_or(u32::MAX));
@@ -76,13 +82,15 @@ pub fn plan(policy: &Retry, failure: &Failure, roll: f64) -> Next {
         Class::Final | Class::Wait => return Next::Failed,
         Class::Retry => {}
     }
-    // the request had left and nothing says that it was not carried out: a limit that passed, or a connection that broke before the whole answer was here
-    let unclear = matches!(failure.cause, Cause::Timeout | Cause::Broken);
-    if unclear && failure.may_have_run && !failure.idempotent {
+    if is_unclear(failure.cause) && failure.may_have_run && !failure.idempotent {
         return Next::Dead(if failure.cause == Cause::Timeout { DeadTag::ProcessingTimeout } else { DeadTag::RetriesExhausted });
     }
     if failure.attempts >= policy.max_attempts {
-        return Next::Dead(DeadTag::RetriesExhausted);
+        return Next::Dead(match failure.cause {
+            Cause::Timeout if failure.attempts == 1 => DeadTag::ProcessingTimeout,
+            Cause::Busy => DeadTag::AgentBusy,
+            _ => DeadTag::RetriesExhausted,
+        });
     }
     if failure.left.is_zero() {
         return Next::Dead(DeadTag::TtlExpired);
@@ -131,7 +139,8 @@ mod tests {
         }
         for cause in [Cause::Connect, Cause::Broken, Cause::Busy, Cause::Nack] {
             assert!(matches!(plan(&p, &failure(cause, 1), 0.5), Next::Retry { same_after: Some(_) }), "{cause:?}");
-            assert_eq!(plan(&p, &failure(cause, 5), 0.5), Next::Dead(DeadTag::RetriesExhausted));
+            let tag = if cause == Cause::Busy { DeadTag::AgentBusy } else { DeadTag::RetriesExhausted };
+            assert_eq!(plan(&p, &failure(cause, 5), 0.5), Next::Dead(tag));
         }
         assert_eq!(plan(&p, &failure(Cause::Blocked, 1), 0.5), Next::Retry { same_after: None }, "a blocked address is not asked again");
     }
@@ -142,6 +151,8 @@ mod tests {
         let ran = Failure { may_have_run: true, ..failure(Cause::Timeout, 1) };
         assert_eq!(plan(&p, &ran, 0.5), Next::Dead(DeadTag::ProcessingTimeout));
         assert!(matches!(plan(&p, &Failure { idempotent: true, ..ran }, 0.5), Next::Retry { .. }));
+        let restart = Failure { cause: Cause::Restart, ..ran };
+        assert_eq!(plan(&p, &restart, 0.5), Next::Dead(DeadTag::RetriesExhausted), "our own end says nothing of what the agent did");
         // a connection that broke after the request had left
         let broken = Failure { cause: Cause::Broken, ..ran };
         assert_eq!(plan(&p, &broken, 0.5), Next::Dead(DeadTag::RetriesExhausted));

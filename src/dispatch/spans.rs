@@ -234,7 +234,7 @@ mod tests {
             (21, Event::Postponed { due_ms: 40, reason: "pause".into() }),
             (40, Event::Requeued { source: Source::Retry }),
             (41, Event::Leased { until_ms: 199 }),
-            (45, Event::Accepted { delivery: 2, until_ms: 199 }),
+            (45, Event::Accepted { delivery: 2, until_ms: 199, task: None }),
             (60, Event::Acked { delivery: 2, reply: Default::default() }),
             (60, Event::HandedBack),
         ];

@@ -207,7 +207,7 @@ mod tests {
         for filter in [
             Filter { limit: 3, ..Filter::default() },
             Filter { limit: 100, state: Some(State::DeadLetter), ..Filter::default() },
-            Filter { limit: 100, tag: tag("1"), ..Filter::default() },
+            Filter { limit: 100, tags: tag("1").into_iter().collect(), ..Filter::default() },
             Filter { limit: 100, agent: Some(agent("even")), owner: Some(Arc::from("x")), ..Filter::default() },
             Filter { limit: 100, namespaces: Some(vec![agent("even").namespace]), owner: Some(Arc::from("z")), ..Filter::default() },
             Filter { limit: 100, since_ms: Some(1_500_000), until_ms: Some(9_000_000), ..Filter::default() },

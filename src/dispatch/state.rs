@@ -47,6 +47,7 @@ pub fn begin(now_ms: i64, envelope: &Envelope) -> Transition {
         source: envelope.source,
         agent: None,
         capability: None,
+        task: None,
         delivered_ms: None,
         accepted_ms: None,
         acked_ms: None,
@@ -142,7 +143,7 @@ fn implied(head: &Head, event: &Event) -> Vec<Event> {
         steps.push(Event::Delivered { delivery });
     }
     if accepted && head.accepted_ms.is_none() {
-        steps.push(Event::Accepted { delivery, until_ms });
+        steps.push(Event::Accepted { delivery, until_ms, task: None });
     }
     steps
 }
@@ -170,6 +171,7 @@ impl Transition {
             Event::Leased { until_ms } if from == State::Queued => {
                 h.delivery += 1;
                 (h.delivered_ms, h.accepted_ms, h.leased_ms, h.lease_until_ms) = (None, None, Some(now_ms), Some(*until_ms));
+                h.task = None;
                 State::Dispatched
             }
             Event::Delivered { .. } if from == State::Dispatched => {
@@ -177,8 +179,8 @@ impl Transition {
                 State::Delivered
             }
             Event::Delivered { .. } if from.is_out() => return Err(Refused::Already),
-            Event::Accepted { until_ms, .. } if from == State::Delivered => {
-                (h.accepted_ms, h.lease_until_ms) = (Some(now_ms), Some(*until_ms));
+            Event::Accepted { until_ms, task, .. } if from == State::Delivered => {
+                (h.accepted_ms, h.lease_until_ms, h.task) = (Some(now_ms), Some(*until_ms), task.clone());
                 State::Accepted
             }
             Event::Accepted { .. } if from.is_out() => return Err(Refused::Already),
@@ -312,7 +314,7 @@ pub(crate) mod tests {
         let done = on(&t.head, 11, Event::HandedBack).unwrap().head;
         assert_eq!(done.state, State::Done);
         assert_eq!(
-            on(&done, 12, Event::Accepted { delivery: 1, until_ms: 99 }),
+            on(&done, 12, Event::Accepted { delivery: 1, until_ms: 99, task: None }),
             Err(Refused::Terminal(State::Done)),
             "accepted after done"
         );
@@ -333,8 +335,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_repeated_receipt_changes_nothing() {
-        let accepted = on(&out(), 2, Event::Accepted { delivery: 1, until_ms: 9 }).unwrap().head;
-        assert_eq!(on(&accepted, 3, Event::Accepted { delivery: 1, until_ms: 99 }), Err(Refused::Already));
+        let accepted = on(&out(), 2, Event::Accepted { delivery: 1, until_ms: 9, task: None }).unwrap().head;
+        assert_eq!(on(&accepted, 3, Event::Accepted { delivery: 1, until_ms: 99, task: None }), Err(Refused::Already));
         assert_eq!(on(&accepted, 3, Event::Delivered { delivery: 1 }), Err(Refused::Already));
         let acked = on(&accepted, 4, ack(1)).unwrap().head;
         assert_eq!(on(&acked, 5, ack(1)), Err(Refused::Already));
@@ -362,7 +364,7 @@ pub(crate) mod tests {
             Just(Event::Unrouted { code: Code::NoMatchedAgent, reason: text(), decision_id: text() }),
             (0i64..100).prop_map(|until_ms| Event::Leased { until_ms }),
             d.clone().prop_map(|delivery| Event::Delivered { delivery }),
-            (d.clone(), 0i64..100).prop_map(|(delivery, until_ms)| Event::Accepted { delivery, until_ms }),
+            (d.clone(), 0i64..100).prop_map(|(delivery, until_ms)| Event::Accepted { delivery, until_ms, task: None }),
             (d.clone(), 0i64..100).prop_map(|(delivery, until_ms)| Event::Progress { delivery, until_ms, partial: None }),
             d.clone().prop_map(ack),
             Just(Event::HandedBack),

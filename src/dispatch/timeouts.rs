@@ -1,8 +1,8 @@
 //! The three time limits of a delivery.
 //!
-//! connect = 2 s unless the manifest says otherwise; processing = the agent's P95 × 1.75, until that is known by the class of the capability
-//! (5 s, 60 s, 15 min by its latency hint); total = what is left of the ttl and of the chain's budget.
-//! Invariants: no limit is longer than what is left; a caller's own timeout only shortens; a measured limit is never under the hint's headroom.
+//! connect = 2 s unless the manifest says otherwise; processing = what the caller asked for, else the P95 of the agent at this capability × 1.75, until that
+//! is known by the class of the capability (5 s, 60 s, 15 min by its latency hint); total = what is left of the ttl and of the chain's budget.
+//! Invariants: no limit is longer than what is left; a measured limit is never under the hint's headroom, nor under the shortest class.
 //! Cost: a few operations. Not here: measuring (`pace`), what follows (`retry`).
 
 use crate::dispatch::pace::PaceView;
@@ -14,8 +14,8 @@ pub const HEADROOM: f64 = 1.75;
 pub const MIN_SAMPLES: u32 = 20;
 /// Longest processing time that a measurement can lead to.
 pub const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// Shortest processing time that a measurement can lead to.
-pub const SHORTEST: Duration = Duration::from_secs(1);
+/// Shortest processing time that a measurement can lead to: that of the quickest class, for quick answers say nothing of the odd slow one.
+pub const SHORTEST: Duration = Duration::from_secs(5);
 /// Time to connect.
 pub const CONNECT: Duration = Duration::from_secs(2);
 
@@ -68,7 +68,7 @@ pub fn limits(known: &Known) -> Limits {
         (Some(m), None) => m.clamp(floor, LONGEST),
         (None, _) => unknown,
     };
-    let processing = known.caller.map_or(own, |c| c.min(own)).min(known.left);
+    let processing = known.caller.unwrap_or(own).min(known.left);
     Limits { connect: known.connect.unwrap_or(CONNECT).min(known.left), processing, total: known.left }
 }
 
@@ -106,6 +106,9 @@ mod tests {
             (Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(700))
         );
         assert_eq!(limits(&Known { caller: Some(S(1)), ..known() }).processing, S(1));
+        let pace = PaceView { samples: 50, p95_ms: Some(20), ..PaceView::default() };
+        assert_eq!(limits(&Known { pace, ..known() }).processing, S(5), "quick answers cut no slow one short");
+        assert_eq!(limits(&Known { pace, caller: Some(S(10)), ..known() }).processing, S(10), "who waits says how long");
     }
 
     proptest! {

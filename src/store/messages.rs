@@ -162,7 +162,7 @@ impl Store {
         want("m.at_ms < ?", f.until_ms.map(|t| Box::new(t) as Box<dyn ToSql>));
         want("m.parent = ?", f.parent.as_ref().map(|p| Box::new(p.to_string()) as Box<dyn ToSql>));
         want("m.tag = ?", f.dead_tag.map(|t| Box::new(t.as_str()) as Box<dyn ToSql>));
-        if let Some((name, value)) = &f.tag {
+        for (name, value) in &f.tags {
             wants.push("m.seq IN (SELECT message FROM message_tags WHERE name = ? AND value = ?)".into());
             values.push(Box::new(name.clone()));
             values.push(Box::new(value.clone()));

@@ -56,6 +56,8 @@ metric_names! {
         IndexRebuilds = "reach_index_rebuilds_total", Count, [];
         /// What happened to messages: submitted, unrouted, deliveries, retries, delivered, accepted, acked, rejected, failed, dead, cancelled, leases that expired, newcomers turned away, retries without budget, receipts refused.
         Dispatch = "reach_dispatch_total", Count, ["event"];
+        /// Callbacks that nobody took: the result has to be asked for.
+        CallbacksGivenUp = "reach_callbacks_given_up_total", Count, [];
         /// Alarms raised.
         AlarmsRaised = "reach_alarms_total", Count, ["alarm"];
         /// Decision log entries that could not be written.

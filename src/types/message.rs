@@ -198,6 +198,9 @@ pub enum Event {
         delivery: u32,
         /// The lease, extended.
         until_ms: i64,
+        /// Where the task that it has become is asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<Arc<str>>,
     },
     /// A sign of life while it works; may carry a partial result.
     Progress {
@@ -318,6 +321,9 @@ pub struct Head {
     /// For what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<Arc<str>>,
+    /// Where the task that this delivery has become is asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Arc<str>>,
     /// First receipt of this delivery, milliseconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_ms: Option<i64>,

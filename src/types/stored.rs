@@ -104,8 +104,8 @@ pub struct Filter {
     pub since_ms: Option<i64>,
     /// Taken in before.
     pub until_ms: Option<i64>,
-    /// Carries this business tag.
-    pub tag: Option<(String, String)>,
+    /// Carries all of these business tags.
+    pub tags: Vec<(String, String)>,
     /// Led to by the message of this id: the parts of a broadcast, what an agent sent on.
     pub parent: Option<Arc<str>>,
     /// Given up for this reason.

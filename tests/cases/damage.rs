@@ -66,7 +66,7 @@ async fn a_message(messages: &SqliteMessages, n: u128) {
     let events = [
         Event::Leased { until_ms: NOW + 30_000 },
         Event::Delivered { delivery: 1 },
-        Event::Accepted { delivery: 1, until_ms: NOW + 30_000 },
+        Event::Accepted { delivery: 1, until_ms: NOW + 30_000, task: None },
         Event::Acked { delivery: 1, reply: Reply::default() },
         Event::HandedBack,
     ];
@@ -112,8 +112,8 @@ async fn held(folder: &Path) -> Result<Vec<String>, String> {
     let messages = SqliteMessages::new(store);
     all.push(format!("{:?}", messages.open(None, 100).await.map_err(|e| words(&e))?));
     all.push(format!("{:?}", messages.list(Filter { limit: 100, ..Filter::default() }).await.map_err(|e| words(&e))?));
-    let tag = Some(("order".to_string(), "o1".to_string()));
-    all.push(format!("{:?}", messages.list(Filter { limit: 100, tag, ..Filter::default() }).await.map_err(|e| words(&e))?));
+    let tags = vec![("order".to_string(), "o1".to_string())];
+    all.push(format!("{:?}", messages.list(Filter { limit: 100, tags, ..Filter::default() }).await.map_err(|e| words(&e))?));
     for n in 1..=MESSAGES {
         all.push(format!("{:?}", messages.log(ReachId(n)).await.map_err(|e| words(&e))?));
     }

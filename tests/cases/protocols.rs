@@ -436,7 +436,7 @@ async fn errors_of_an_mcp_server_are_receipts() {
         ("page", State::Failed, Code::AgentRejected),
         ("gone", State::DeadLetter, Code::AgentRejected),
         ("crash", State::DeadLetter, Code::AllAgentsFailed),
-        ("busy", State::DeadLetter, Code::AllAgentsFailed),
+        ("busy", State::DeadLetter, Code::AgentBusy),
         ("cut", State::DeadLetter, Code::AllAgentsFailed),
     ] {
         let (d, _tasks) = server.tool(tool).await;

@@ -93,7 +93,8 @@ async fn one_reply_on_all_doors() {
     register(&node, "shop", "desk", json!({"protocol": "pull", "weight": 1})).await;
     echo(Puller::open(&node, "shop", "desk", 5, None).await.unwrap());
     let payload = r#"{"order": 12345678901234567890, "n": [1, null]}"#;
-    let body = format!(r#"{{"intent": "work", "payload": {payload}, "biz_tags": {{"order_id": "42"}}, "message_id": "m1"}}"#);
+    let body =
+        format!(r#"{{"intent": "work", "payload": {payload}, "biz_tags": {{"order_id": "42", "customer": "c7"}}, "message_id": "m1"}}"#);
     let (status, over_http) = node.post("/v1/messages", body.clone()).await;
     assert_eq!((status, over_http["status"]["code"].as_u64(), over_http["state"].as_str()), (200, Some(200), Some("done")), "{over_http}");
     let raw = node.http.post(node.url("/v1/messages")).body(body).send().await.unwrap().text().await.unwrap();
@@ -136,6 +137,13 @@ async fn one_reply_on_all_doors() {
     assert_eq!(node.get("/v1/messages?state=lost").await.0, 400);
     let (code, stdout, _) = reach(&node, &["messages", "--tag", "order_id=42"]).await;
     assert!(code == 0 && stdout.contains(id), "{stdout}");
+    let (_, both) = node.get("/v1/messages?tag.order_id=42&tag.customer=c7").await;
+    assert_eq!(both["messages"].as_array().map(Vec::len), Some(1), "carries both: {both}");
+    let (_, none) = node.get("/v1/messages?tag.order_id=42&tag.customer=c8").await;
+    assert_eq!(none["messages"].as_array().map(Vec::len), Some(0), "{none}");
+    let (code, stdout, _) = reach(&node, &["messages", "--tag", "order_id=42", "--tag", "customer=c7"]).await;
+    assert!(code == 0 && stdout.contains(id), "{stdout}");
+    assert_eq!(node.get("/v1/messages?parent_id=").await.0, 400, "an empty name is no filter");
 }
 
 #[tokio::test]

@@ -47,7 +47,16 @@ mod tests {
         let request = SubmitRequest { intent: Some("work".into()), biz_tags, ..SubmitRequest::default() };
         let envelope = Arc::new(request.check(Principal::local("me"), 0, ReachId(7)).unwrap());
         let target = Target::plain(AgentKey::local(Namespace::new("ns").unwrap(), "a"), "work");
-        Delivery { id: ReachId(7), delivery: 2, envelope, target, source: Source::Client, fix: None, limits: limits(&Known::default()) }
+        Delivery {
+            id: ReachId(7),
+            delivery: 2,
+            envelope,
+            target,
+            source: Source::Client,
+            fix: None,
+            task: None,
+            limits: limits(&Known::default()),
+        }
     }
 
     fn read(m: pb::WorkReceipt) -> Result<Receipt, String> {

@@ -162,18 +162,15 @@ fn same(body: &mut String, path: String) -> Result<(), Error> {
 fn list_request(query: &Pairs) -> Result<pb::ListMessagesRequest, Error> {
     let get = |name: &str| query.get(name).cloned();
     let limit = query.get("limit").map(|text| text.parse::<u32>()).transpose();
-    let mut labels = query.iter().filter_map(|(name, value)| Some((name.strip_prefix("tag.")?.to_string(), value.clone())));
-    let label = labels.next();
-    if labels.next().is_some() {
-        return Err(Error::invalid_at("/tag", "one label", "look for one and narrow the rest yourself"));
-    }
+    let tags = query.iter().filter_map(|(name, value)| Some((name.strip_prefix("tag.")?.to_string(), value.clone()))).collect();
     Ok(pb::ListMessagesRequest {
         state: get("state"),
         agent: get("agent"),
         since: get("since"),
         until: get("until"),
-        tag_name: label.as_ref().map(|l| l.0.clone()),
-        tag_value: label.map(|l| l.1),
+        tag_name: None,
+        tag_value: None,
+        tags,
         dead_tag: get("dead_tag"),
         parent_id: get("parent_id"),
         limit: limit.map_err(|_| Error::invalid_at("/limit", "a whole number from 1 to 1000", "correct it"))?,

@@ -3,7 +3,7 @@
 //! Invariants: whoever failed or rejected is left out when the matcher is asked; a retry is spent from both budgets before it is queued; without
 //! budget or room it is put off, never dropped, until its life is over. Not here: the arithmetic of pauses (`retry`), of budgets (`budget`).
 
-use super::{Effect, Engine, Open, Timer, ms, routed};
+use super::{Effect, Engine, Open, Sign, Timer, ms, routed};
 use crate::dispatch::backpressure::{Admission, Newcomer};
 use crate::dispatch::breaker::{BreakerState, Verdict};
 use crate::dispatch::budget;
@@ -58,7 +58,7 @@ impl Engine {
             // quick failures say nothing about how long the work takes
             let measured = matches!(kind, "acked" | "timeout");
             if let Some(lane) = self.lanes.get_mut(&outcome.agent).filter(|_| measured) {
-                lane.pace.add(now_ms, outcome.took_ms, good);
+                lane.measure(now_ms, &outcome.capability, outcome.took_ms, good);
             }
             self.out.push(Effect::Outcome(outcome));
         }
@@ -108,14 +108,15 @@ impl Engine {
         if cause == Cause::Schema {
             return self.after_schema(now_ms, id);
         }
-        let p50 = o.head.agent.as_ref().and_then(|a| self.lanes.get(a)).and_then(|l| l.pace.view(now_ms).p50_ms).map(Duration::from_millis);
+        let lane = o.head.agent.as_ref().and_then(|a| self.lanes.get(a));
+        let p50 = lane.and_then(|l| l.pace_of(now_ms, o.head.capability.as_ref()).p50_ms).map(Duration::from_millis);
         let pushed = o.target.as_ref().is_some_and(|t| t.reach == Reach::Push);
         let failure = Failure {
             cause,
             attempts: poison::attempts(&o.head),
             retry_after,
-            // a call that broke had left: connecting fails under a name of its own
-            may_have_run: o.head.accepted_ms.is_some() || (pushed && (o.head.delivered_ms.is_some() || cause == Cause::Broken)),
+            // a call that broke, took too long or was cut by our own end had left: connecting fails under a name of its own
+            may_have_run: o.head.accepted_ms.is_some() || (pushed && (o.head.delivered_ms.is_some() || retry::is_unclear(cause))),
             idempotent: o.target.as_ref().is_some_and(|t| t.idempotent),
             p50,
             left: ms(o.head.expires_ms - now_ms),
@@ -357,6 +358,7 @@ impl Engine {
             State::Received | State::Routing | State::Rejected | State::RetryPending => self.ask(id, None),
             State::Dispatched | State::Delivered | State::Accepted | State::Executing => {
                 let push = known.as_ref().is_some_and(|t| t.reach == Reach::Push);
+                let task = push && self.open.get(&id).is_some_and(|o| o.head.task.is_some());
                 if let Some(o) = self.open.get_mut(&id) {
                     o.in_call = true;
                 }
@@ -371,6 +373,11 @@ impl Engine {
                         self.leave(now_ms, id, Verdict::Neutral);
                         self.after_failure(now_ms, id, Cause::Restart, None);
                     }
+                } else if task {
+                    // it works on without us: we look again
+                    let until_ms = self.until(now_ms, id, Sign::Life);
+                    self.step(now_ms, id, vec![Event::Progress { delivery, until_ms, partial: None }]).ok();
+                    self.send(now_ms, id);
                 } else {
                     self.timers.push(Reverse((lease.unwrap_or(now_ms).max(now_ms), id, Timer::Lease)));
                 }

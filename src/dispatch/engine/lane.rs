@@ -7,7 +7,7 @@ use crate::dispatch::backpressure::Room;
 use crate::dispatch::breaker::{Breaker, BreakerConfig, BreakerState};
 use crate::dispatch::budget::RetryBudget;
 use crate::dispatch::limit::{Concurrency, Paced};
-use crate::dispatch::pace::Pace;
+use crate::dispatch::pace::{Pace, PaceView};
 use crate::dispatch::port::{Reach, Target};
 use crate::dispatch::priority::{ClassQueue, QueueClass};
 use crate::types::AgentKey;
@@ -25,6 +25,8 @@ pub(super) struct Lane {
     pub budget: RetryBudget,
     pub buckets: HashMap<Arc<str>, Paced>,
     pub pace: Pace,
+    /// The same for each capability: a quick one says nothing of how long another takes.
+    pub paces: HashMap<Arc<str>, Pace>,
     pub places: u32,
     /// Messages that wait here for a further attempt, in the queue or in a pause.
     pub retries: usize,
@@ -72,12 +74,24 @@ impl Lane {
             budget: RetryBudget::of_target(),
             buckets: HashMap::new(),
             pace: Pace::default(),
+            paces: HashMap::new(),
             places: target.places.max(1),
             retries: 0,
             credits: (target.reach == Reach::Pull).then_some(0),
             backlog: 0.0,
             running: BTreeSet::new(),
         }
+    }
+
+    /// Counts a call that ended.
+    pub fn measure(&mut self, now_ms: i64, capability: &Arc<str>, ms: u64, good: bool) {
+        self.pace.add(now_ms, ms, good);
+        self.paces.entry(capability.clone()).or_default().add(now_ms, ms, good);
+    }
+
+    /// What the last minute says of a capability.
+    pub fn pace_of(&self, now_ms: i64, capability: Option<&Arc<str>>) -> PaceView {
+        capability.and_then(|c| self.paces.get(c)).map(|pace| pace.view(now_ms)).unwrap_or_default()
     }
 
     /// Takes over what a new manifest says.

@@ -65,8 +65,8 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
     None,
-    Accepted,
-    Progress,
+    /// Accepted, or still at work.
+    Life,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +145,12 @@ impl Engine {
     /// An open message as it is in memory (its last change may not be durable yet).
     pub fn message(&self, id: ReachId) -> Option<Message> {
         self.open.get(&id).map(|o| Message { envelope: o.envelope.clone(), head: o.head.clone() })
+    }
+
+    /// What is out under a message id, and to whom. Cost: one pass over the open messages.
+    pub fn out_under(&self, message_id: &str) -> Vec<(ReachId, AgentKey)> {
+        let out = self.open.iter().filter(|(_, o)| *o.envelope.message_id == *message_id && o.head.state.is_out());
+        out.filter_map(|(id, o)| Some((*id, o.head.agent.clone()?))).collect()
     }
 
     /// Every lane, by agent.
@@ -296,14 +302,19 @@ impl Engine {
 
     fn apply_receipt(&mut self, now_ms: i64, id: ReachId, delivery: u32, receipt: Receipt) -> Result<u32, Refused> {
         let sign = match receipt {
-            Receipt::Accepted => Sign::Accepted,
-            Receipt::Progress(_) => Sign::Progress,
+            Receipt::Accepted | Receipt::Task(_) | Receipt::Progress(_) => Sign::Life,
             Receipt::Delivered | Receipt::Acked(_) | Receipt::Nacked { .. } | Receipt::Refused { .. } | Receipt::Rejected(_) => Sign::None,
         };
         let until_ms = self.until(now_ms, id, sign);
         match receipt {
             Receipt::Delivered => self.step(now_ms, id, vec![Event::Delivered { delivery }]),
-            Receipt::Accepted => self.step(now_ms, id, vec![Event::Accepted { delivery, until_ms }]),
+            Receipt::Accepted => self.step(now_ms, id, vec![Event::Accepted { delivery, until_ms, task: None }]),
+            Receipt::Task(url) => {
+                let delivered = self.open.get(&id).is_some_and(|o| o.head.delivered_ms.is_some());
+                let first = (!delivered).then_some(Event::Delivered { delivery });
+                let accepted = Event::Accepted { delivery, until_ms, task: Some(url) };
+                self.step(now_ms, id, first.into_iter().chain([accepted]).collect())
+            }
             Receipt::Progress(partial) => self.step(now_ms, id, vec![Event::Progress { delivery, until_ms, partial }]),
             Receipt::Acked(reply) => {
                 let waits = self.open.get(&id).is_some_and(|o| o.envelope.callback.is_some());
@@ -566,7 +577,8 @@ impl Engine {
     /// `left` instead of what is left of the ttl.
     fn limits(&self, now_ms: i64, id: ReachId, left: Option<Duration>) -> Limits {
         let known = self.open.get(&id).map(|o| {
-            let pace = o.head.agent.as_ref().and_then(|a| self.lanes.get(a)).map(|l| l.pace.view(now_ms)).unwrap_or_default();
+            let lane = o.head.agent.as_ref().and_then(|a| self.lanes.get(a));
+            let pace = lane.map(|l| l.pace_of(now_ms, o.head.capability.as_ref())).unwrap_or_default();
             let t = o.target.as_ref();
             Known {
                 connect: t.and_then(|t| t.connect),
@@ -585,8 +597,7 @@ impl Engine {
         let caller = self.open.get(&id).and_then(|o| o.envelope.timeout).unwrap_or(timeouts::LONGEST);
         let span = match sign {
             Sign::None => self.limits(now_ms, id, None).processing,
-            Sign::Accepted => self.limits(now_ms, id, Some(timeouts::LONGEST)).processing,
-            Sign::Progress => self.limits(now_ms, id, Some(timeouts::LONGEST)).processing.max(Duration::from_secs(30)).min(caller),
+            Sign::Life => self.limits(now_ms, id, Some(timeouts::LONGEST)).processing.max(Duration::from_secs(30)).min(caller),
         };
         now_ms.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX).max(1))
     }
@@ -603,6 +614,7 @@ impl Engine {
             target,
             source: o.head.source,
             fix,
+            task: o.head.task.clone(),
             limits,
         })));
     }

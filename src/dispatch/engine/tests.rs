@@ -74,3 +74,68 @@ fn who_is_not_asking_or_has_others_waiting_is_not_handed_a_newcomer() {
     let (writes, _) = split(engine.take());
     assert_eq!((writes.len(), writes[0].id()), (1, first), "first come, first served");
 }
+
+/// Submits for `target`, lets it be stored and sent; the lease that it got.
+fn out(engine: &mut Engine, now_ms: i64, id: u128, target: &Target) -> i64 {
+    let r = SubmitRequest { intent: Some(target.capability.to_string()), ttl_ms: Some(600_000), ..Default::default() };
+    let e = r.check(Principal::local("me"), now_ms, ReachId(id)).unwrap();
+    engine.submit(now_ms, e, target.clone()).unwrap();
+    let (writes, _) = split(engine.take());
+    engine.wrote(now_ms, ReachId(id), writes[0].head().seq, &Wrote::Stored);
+    engine.take();
+    writes[0].head().lease_until_ms.unwrap() - now_ms
+}
+
+#[test]
+fn how_long_one_capability_takes_says_nothing_of_another() {
+    let mut engine = Engine::new(EngineConfig::default(), 7);
+    let quick = Target { reach: crate::dispatch::port::Reach::Push, ..Target::plain(agent("a"), "quick") };
+    let slow = Target { capability: Arc::from("slow"), ..quick.clone() };
+    for id in 0..40 {
+        out(&mut engine, 1_000, id, &quick);
+        let ack = Receipt::Acked(Default::default());
+        engine.receipt(1_010, ReachId(id), Some(&quick.agent), 1, ack).unwrap();
+        engine.take();
+    }
+    assert_eq!(out(&mut engine, 2_000, 100, &quick), 5_000, "measured, but not under the quickest class");
+    assert_eq!(out(&mut engine, 2_000, 101, &slow), 60_000, "not measured yet");
+    engine.receipt(2_100, ReachId(100), Some(&quick.agent), 1, Receipt::Accepted).unwrap();
+    let until = engine.message(ReachId(100)).unwrap().head.lease_until_ms.unwrap();
+    assert_eq!(until - 2_100, 30_000, "to accept is a sign of life");
+}
+
+#[test]
+fn pushed_work_that_may_have_run_is_repeated_only_where_that_is_safe() {
+    for (idempotent, state) in [(false, State::DeadLetter), (true, State::RetryPending)] {
+        let mut engine = Engine::new(EngineConfig::default(), 7);
+        let target = Target { reach: crate::dispatch::port::Reach::Push, idempotent, ..Target::plain(agent("a"), "work") };
+        let lease = out(&mut engine, 1_000, 1, &target);
+        engine.tick(1_000 + lease);
+        let head = engine.message(ReachId(1)).unwrap().head;
+        assert_eq!(head.state, state, "idempotent: {idempotent}");
+        assert_eq!(head.tag, (!idempotent).then_some(DeadTag::ProcessingTimeout));
+        // the same when it was our own end that cut the call
+        let mut engine = Engine::new(EngineConfig::default(), 7);
+        out(&mut engine, 1_000, 2, &target);
+        let stored = engine.message(ReachId(2)).unwrap();
+        let mut next = Engine::new(EngineConfig::default(), 7);
+        next.resume(2_000, stored, Some(target));
+        assert_eq!(next.message(ReachId(2)).unwrap().head.state, state, "after a restart, idempotent: {idempotent}");
+    }
+}
+
+#[test]
+fn a_task_that_is_asked_about_is_looked_at_again_after_a_restart() {
+    let mut engine = Engine::new(EngineConfig::default(), 7);
+    let target = Target { reach: crate::dispatch::port::Reach::Push, ..Target::plain(agent("a"), "work") };
+    out(&mut engine, 1_000, 1, &target);
+    engine.receipt(1_100, ReachId(1), Some(&target.agent), 1, Receipt::Task(Arc::from("http://o/tasks/9"))).unwrap();
+    let stored = engine.message(ReachId(1)).unwrap();
+    assert_eq!((stored.head.state, stored.head.task.as_deref()), (State::Accepted, Some("http://o/tasks/9")));
+    let mut next = Engine::new(EngineConfig::default(), 7);
+    next.resume(90_000, stored, Some(target));
+    let sent: Vec<_> =
+        next.take().into_iter().filter_map(|e| if let Effect::Send(d) = e { Some((d.delivery, d.task)) } else { None }).collect();
+    assert_eq!(sent, [(1, Some(Arc::from("http://o/tasks/9")))]);
+    assert!(next.message(ReachId(1)).unwrap().head.lease_until_ms.unwrap() > 90_000, "its lease ran out while we were away");
+}

@@ -111,6 +111,8 @@ pub struct Delivery {
     pub source: Source,
     /// What was wrong with the result before, for a corrective attempt.
     pub fix: Option<Arc<str>>,
+    /// Where the task that it has become is asked about: it is not begun again, only looked at.
+    pub task: Option<Arc<str>>,
     /// Time limits.
     pub limits: Limits,
 }
@@ -151,6 +153,8 @@ pub enum Receipt {
     Delivered,
     /// It will do it.
     Accepted,
+    /// It will do it, as a task that is asked about at this address.
+    Task(Arc<str>),
     /// It is still at it.
     Progress(Option<Payload>),
     /// It has done it.

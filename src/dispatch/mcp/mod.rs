@@ -146,7 +146,7 @@ fn not_called(receipt: Receipt) -> Receipt {
         Receipt::Nacked { cause: Cause::Broken | Cause::Timeout, reason, retry_after } => {
             Receipt::Nacked { cause: Cause::Connect, reason: Arc::from(format!("no session: {reason}")), retry_after }
         }
-        other @ (Receipt::Delivered | Receipt::Accepted | Receipt::Progress(_) | Receipt::Acked(_)) => other,
+        other @ (Receipt::Delivered | Receipt::Accepted | Receipt::Task(_) | Receipt::Progress(_) | Receipt::Acked(_)) => other,
         other @ (Receipt::Nacked { .. } | Receipt::Refused { .. } | Receipt::Rejected(_)) => other,
     }
 }
@@ -235,7 +235,7 @@ impl Client<'_> {
             }
             Ok(_) => match http::read(Ok(answer)) {
                 Receipt::Acked(_) | Receipt::Accepted => nack(Cause::Broken, "the MCP server gave no answer to the request"),
-                other @ (Receipt::Delivered | Receipt::Progress(_) | Receipt::Nacked { .. }) => other,
+                other @ (Receipt::Delivered | Receipt::Task(_) | Receipt::Progress(_) | Receipt::Nacked { .. }) => other,
                 other @ (Receipt::Refused { .. } | Receipt::Rejected(_)) => other,
             },
             Err(receipt) => receipt,

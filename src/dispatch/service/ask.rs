@@ -129,6 +129,7 @@ impl Dispatcher {
     pub fn receipt_of(
         &self,
         who: &Principal,
+        session: Option<&AgentKey>,
         id: ReachId,
         delivery: u32,
         receipt: Receipt,
@@ -136,7 +137,9 @@ impl Dispatcher {
         let this = self.clone();
         let who = who.clone();
         let done = matches!(receipt, Receipt::Acked(_));
-        let agent = self.inner.engine.lock().message(id).and_then(|m| m.head.agent).filter(|a| who.owns(&a.namespace));
+        let session = session.cloned();
+        let agent = self.inner.engine.lock().message(id).and_then(|m| m.head.agent);
+        let agent = agent.filter(|a| who.owns(&a.namespace) && session.as_ref().is_none_or(|own| own == a));
         let begun = agent.map(|agent| self.begin_receipt(&agent, id, delivery, receipt));
         async move {
             match begun {
@@ -149,7 +152,7 @@ impl Dispatcher {
                 Some(Err(NoReceipt::Unknown | NoReceipt::NotYours)) | None => {
                     // not open: over, or never there
                     let m = this.stored(id).await?;
-                    if !m.head.agent.as_ref().is_some_and(|a| who.owns(&a.namespace)) {
+                    if !m.head.agent.as_ref().is_some_and(|a| who.owns(&a.namespace) && session.as_ref().is_none_or(|own| own == a)) {
                         return Err(Error::not_found("message"));
                     }
                     let repeated = done && m.head.state == State::Done && m.head.delivery == delivery;
@@ -173,6 +176,13 @@ impl Dispatcher {
             let state = engine.message(id).map_or(State::Done, |m| m.head.state);
             Ok((self.when_durable(id, seq), state))
         })
+    }
+
+    /// The message under this message id that is out to an agent of the principal's; nothing where there are several (of different senders).
+    pub fn out_under(&self, who: &Principal, message_id: &str) -> Option<ReachId> {
+        let all = self.inner.engine.lock().out_under(message_id);
+        let mut own = all.into_iter().filter(|(_, agent)| who.owns(&agent.namespace)).map(|(id, _)| id);
+        own.next().filter(|_| own.next().is_none())
     }
 
     /// A receipt of an agent; answered when it is durable.
@@ -218,6 +228,8 @@ fn may_see(principal: &Principal, m: &Message) -> bool {
 fn refusal_words(why: Refused) -> String {
     match why {
         Refused::Terminal(state) => format!("the message is over: {}", state.as_str()),
+        Refused::Stale { named: 0, running } => format!("a receipt names its delivery: delivery {running} is running"),
+        Refused::Stale { named, running } if named > running => format!("there was no delivery {named} yet; {running} is running"),
         Refused::Stale { named, running } => format!("delivery {named} is over; {running} is running"),
         Refused::NotOut(state) => format!("the delivery is over; the message is {}", state.as_str()),
         Refused::Already => "this receipt came before".into(),

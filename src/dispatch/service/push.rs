@@ -19,6 +19,10 @@ use tokio_util::sync::CancellationToken;
 impl Dispatcher {
     /// Hands a delivery to its agent.
     pub(super) fn send(&self, delivery: Box<Delivery>) {
+        if self.inner.next.describe(&delivery.target.agent, &delivery.target.capability).is_none() {
+            // it was taken away while the message waited
+            return self.unsent(&delivery, "the agent is no longer registered with this capability");
+        }
         if delivery.target.reach == Reach::Pull {
             return self.hand_over(delivery);
         }

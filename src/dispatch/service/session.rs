@@ -47,6 +47,11 @@ impl Asker {
 }
 
 impl Session {
+    /// Whose it is.
+    pub fn agent(&self) -> &AgentKey {
+        &self.asker.target.agent
+    }
+
     /// The next thing the agent is told; `None` when the service has ended.
     pub async fn recv(&mut self) -> Option<Pulled> {
         self.take.recv().await
@@ -82,7 +87,7 @@ impl Drop for Session {
         self.take.close();
         while let Ok(told) = self.take.try_recv() {
             if let Pulled::Work(delivery) = told {
-                d.unsent(&delivery);
+                d.unsent(&delivery, "the agent went away");
             }
         }
     }
@@ -125,7 +130,7 @@ impl Dispatcher {
             }
         };
         if let Some(delivery) = refused {
-            self.unsent(&delivery);
+            self.unsent(&delivery, "the agent went away");
         }
     }
 
@@ -138,10 +143,10 @@ impl Dispatcher {
     }
 
     /// A delivery that reached nobody: no attempt of the agent's, so it is given back as "no connection".
-    fn unsent(&self, delivery: &Delivery) {
+    pub(super) fn unsent(&self, delivery: &Delivery, why: &'static str) {
         let (this, id, number, agent) = (self.clone(), delivery.id, delivery.delivery, delivery.target.agent.clone());
         self.inner.tasks.spawn(Stage::Work, "dispatch-unsent", async move {
-            let gone = Receipt::Nacked { cause: Cause::Connect, reason: Arc::from("the agent went away"), retry_after: None };
+            let gone = Receipt::Nacked { cause: Cause::Connect, reason: Arc::from(why), retry_after: None };
             this.with(|engine, now| engine.receipt(now, id, Some(&agent), number, gone).ok());
         });
     }

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// When a caller may come again whose agents are all away.
+const AWAY: Duration = Duration::from_secs(5);
+
 /// To whom a message goes, or why to nobody.
 enum Goes {
     To { target: Box<Target>, slow_down: Option<Duration> },
@@ -47,14 +50,12 @@ impl Dispatcher {
         self.may_take(&envelope)?;
         let shared = Arc::new(envelope);
         let goes = match self.whereto(&shared).await {
-            Ok(goes) => goes,
-            Err(e) => {
-                // a repetition is answered even when the agent takes no more work
-                return match self.known(&shared).await? {
-                    Some(message) => Ok(Submitted { message, existing: true, decision: None, slow_down: None }),
-                    None => Err(e),
-                };
-            }
+            Ok(goes @ Goes::To { .. }) => goes,
+            // a repetition is answered even when nobody takes it now
+            other => match self.known(&shared).await? {
+                Some(message) => return Ok(Submitted { message, existing: true, decision: None, slow_down: None }),
+                None => other?,
+            },
         };
         self.take(Arc::unwrap_or_clone(shared), goes).await
     }
@@ -105,6 +106,14 @@ impl Dispatcher {
             all.push(self.take(copy, goes).await?);
         }
         Ok(all)
+    }
+
+    /// The message itself, or what a dead letter was replayed as: who asks for it again wants to know what became of it.
+    async fn newest(&self, message: Message) -> Result<Message, Error> {
+        if message.head.state != State::DeadLetter {
+            return Ok(message);
+        }
+        Ok(self.later_reach(&message).await?.unwrap_or(message))
     }
 
     /// Whether a later reach of the same message exists: then this one was replayed.
@@ -167,6 +176,10 @@ impl Dispatcher {
                     }
                 }
                 Choice::Nobody { code: Code::PayloadInvalid, reason, faults, .. } => return Err(payload_error(reason, faults)),
+                // they are away for now: nothing is kept, and the caller may come again
+                Choice::Nobody { code: Code::AgentUnavailable, reason, .. } if turned_away.is_none() => {
+                    return Err(Error { retry_after: Some(AWAY), ..Error::new(Code::AgentUnavailable, reason) });
+                }
                 Choice::Nobody { code, reason, decision, .. } if turned_away.is_none() => {
                     return Ok(Goes::Nowhere { code, reason, decision });
                 }
@@ -195,7 +208,10 @@ impl Dispatcher {
         let message = taken.ok_or_else(|| Error::internal("a fresh message was refused"))?;
         match told.await.unwrap_or_else(|_| Err(Error::internal("the dispatcher stopped")))? {
             Wrote::Stored => Ok(Submitted { message, existing: false, decision, slow_down }),
-            Wrote::Existing(message) => Ok(Submitted { message: *message, existing: true, decision: None, slow_down: None }),
+            Wrote::Existing(message) => {
+                let message = self.newest(*message).await?;
+                Ok(Submitted { message, existing: true, decision: None, slow_down: None })
+            }
             Wrote::Conflict(_) => {
                 Err(Error::new(Code::Conflict, "this key was used for another request; choose another key, or send the same request"))
             }
@@ -209,7 +225,11 @@ impl Dispatcher {
         for scope in [dedup::key_scope(envelope), dedup::id_scope(envelope)].into_iter().flatten() {
             if let Some(message) = self.inner.store.find(scope).await? {
                 let same = dedup::digest(&message.envelope) == dedup::digest(envelope);
-                return if same { Ok(Some(message)) } else { Err(Error::new(Code::Conflict, "this key was used for another request")) };
+                return if same {
+                    Ok(Some(self.newest(message).await?))
+                } else {
+                    Err(Error::new(Code::Conflict, "this key was used for another request"))
+                };
             }
         }
         Ok(None)

@@ -341,3 +341,75 @@ async fn a_message_is_called_off_and_expires() {
     let dead = over(&d, short.message.id()).await;
     assert_eq!((dead.head.state, dead.head.tag), (State::DeadLetter, Some(DeadTag::TtlExpired)));
 }
+
+#[tokio::test]
+async fn what_went_to_nobody_leaves_its_key_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = sqlite(folder.path());
+    let (d, tasks) = start(store.clone(), vec![]).await;
+    let none = d.submit(me(), ask(Some("k"))).await.unwrap();
+    assert_eq!(none.message.head.state, State::RouteFailed);
+    drop(tasks.shutdown(Duration::from_secs(5)).await);
+    let (d, tasks) = start(store, vec![pull("a")]).await;
+    echo(&d, &tasks, pull("a"));
+    let taken = d.submit(me(), ask(Some("k"))).await.unwrap();
+    assert!(!taken.existing && taken.message.id() != none.message.id());
+    assert_eq!(over(&d, taken.message.id()).await.head.state, State::Done);
+    assert!(d.submit(me(), ask(Some("k"))).await.unwrap().existing, "what ran holds it");
+}
+
+#[tokio::test]
+async fn a_receipt_belongs_to_the_session_that_has_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let (d, _tasks) = start(sqlite(folder.path()), vec![pull("a")]).await;
+    let mut work = d.work(&pull("a"));
+    work.demand(1);
+    let mut request = ask(None);
+    request.message_id = Some("mine-1".into());
+    let sent = d.submit(me(), request).await.unwrap();
+    let Some(Pulled::Work(w)) = work.recv().await else { panic!("no work") };
+    let ack = || Receipt::Acked(Reply::default());
+    let stranger = agent("b");
+    let refused = d.receipt_of(&me(), Some(&stranger), w.id, w.delivery, ack()).await;
+    assert_eq!(refused.unwrap_err().code, Code::NotFound, "another agent's session");
+    assert_eq!(d.out_under(&me(), "mine-1"), Some(sent.message.id()), "an agent may name the message id");
+    let elsewhere = Principal { namespaces: Grant::Only([Arc::from("elsewhere")].into()), ..Principal::local("you") };
+    assert_eq!(d.out_under(&elsewhere, "mine-1"), None);
+    assert_eq!(d.receipt_of(&me(), Some(&agent("a")), w.id, w.delivery, ack()).await.unwrap(), State::Done);
+}
+
+#[tokio::test]
+async fn who_was_taken_away_gets_nothing_that_waited() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, calls) = http_agent(&Tasks::new(), vec![(200, "{}")]).await;
+    let gone = push("gone", address);
+    // the matcher still names it, the registry no longer knows it
+    struct Stale(Target, Fixed);
+    impl NextTarget for Stale {
+        fn next(&self, e: Arc<Envelope>, exclude: Vec<AgentKey>) -> BoxFuture<'static, Result<Choice, Error>> {
+            if exclude.contains(&self.0.agent) {
+                return self.1.next(e, exclude);
+            }
+            let first = self.0.clone();
+            Box::pin(async move { Ok(Choice::Deliver(vec![first])) })
+        }
+
+        fn describe(&self, agent: &AgentKey, capability: &str) -> Option<Target> {
+            self.1.describe(agent, capability)
+        }
+
+        fn agent(&self, agent: &AgentKey) -> Option<Target> {
+            self.1.agent(agent)
+        }
+    }
+    let tasks = Tasks::new();
+    let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
+    let next = Arc::new(Stale(gone, Fixed(vec![pull("a")])));
+    let store = sqlite(folder.path());
+    let ports = Ports { store, next, guard, grpc: Arc::new(NoGrpc), clock: Arc::new(SystemClock), sinks: Vec::new() };
+    let d = Dispatcher::start(ports, tasks.clone(), Settings::default()).await.unwrap();
+    echo(&d, &tasks, pull("a"));
+    let m = over(&d, d.submit(me(), ask(None)).await.unwrap().message.id()).await;
+    assert_eq!((m.head.state, m.head.agent), (State::Done, Some(agent("a"))));
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}

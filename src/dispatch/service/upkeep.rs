@@ -4,6 +4,7 @@ use super::Dispatcher;
 use crate::dispatch::callback;
 use crate::dispatch::guard::Call;
 use crate::tasks::Stage;
+use crate::telemetry::metrics::{Counter, count};
 use crate::types::message::Message;
 use std::time::Duration;
 
@@ -12,7 +13,10 @@ impl Dispatcher {
         let (id, url) = (message.id(), message.envelope.callback.clone());
         if let (Some(url), false) = (url, self.inner.settings.secrets.is_empty()) {
             let body = serde_json::to_vec(&crate::dispatch::reply::envelope(&message)).unwrap_or_default();
-            self.post_signed(&url, &format!("msg_{id}"), body).await;
+            if !self.post_signed(&url, &format!("msg_{id}"), body).await {
+                count(Counter::CallbacksGivenUp, &[]);
+                tracing::warn!(reach_id = %id, url = &*url, tries = self.inner.settings.callback_tries, "the callback was not taken; the result can be asked for");
+            }
         }
         self.with(|engine, now| engine.called_back(now, id));
     }
