@@ -178,7 +178,11 @@ async fn agreement_and_thresholds_come_before_the_switch() {
         assert_eq!(report.change.fitted_for, models.fingerprints().iter().map(ToString::to_string).collect::<Vec<_>>());
         assert!(report.figures_then.is_some());
     } else {
-        assert!(report.notes.iter().any(|n| n.contains("no setting") || n.contains("too little")), "{:?}", report.notes);
+        assert!(
+            report.notes.iter().any(|n| n.contains("no setting") || n.contains("too little") || n.contains("too thin")),
+            "{:?}",
+            report.notes
+        );
     }
     let again = agree(view.clone(), then(), clock, &recent, &labels, &aim, &mut || ()).await.unwrap();
     assert_eq!(report, again, "deterministic");

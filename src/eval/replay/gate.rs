@@ -90,7 +90,8 @@ impl Gate {
                 continue;
             };
             let (low, high) = if self.surely { (is.low, is.high) } else { (is.value, is.value) };
-            let bounds = if self.surely { format!(" (between {:.4} and {:.4})", is.low, is.high) } else { String::new() };
+            let bounds =
+                if self.surely { format!(" (between {:.4} and {:.4}, {} decisions)", is.low, is.high, is.of) } else { String::new() };
             if limits.min.is_some_and(|min| low < min) {
                 out.push(format!("{name} is {:.4}{bounds}, at least {} is asked", is.value, limits.min.unwrap_or_default()));
             }
@@ -113,6 +114,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::replay::figures::{CELLS, Cell, Counts};
 
     #[test]
     fn limits_are_kept_or_named() {
@@ -126,6 +128,14 @@ mod tests {
         let broken = gate.broken(&then, &now, 11);
         assert_eq!(broken.len(), 3, "{broken:?}");
         assert!(broken[0].contains("miss went from 0.0500 to 0.0800") && broken[1].contains("moved") && broken[2].contains("wrong"));
+        // 13 of 13 may be 0.77
+        let mut counts: Counts = [0; CELLS];
+        counts[Cell::AutoRight as usize] = 13;
+        let few = Figures::of(&counts, &[counts; 9]);
+        let strict: Gate = toml::from_str("surely = true\n[limits.auto_precision]\nmin = 0.95").unwrap();
+        let broken = strict.broken(&few, &few, 0);
+        assert!(broken.len() == 1 && broken[0].contains("1.0000 (between 0.7719 and 1.0000, 13 decisions)"), "{broken:?}");
+        assert!(Gate { surely: false, ..strict }.broken(&few, &few, 0).is_empty());
         let surely = Gate { surely: true, ..gate };
         assert!(surely.broken(&then, &now, 0).iter().any(|b| b.contains("auto_precision")));
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@
 
 use super::Config;
 use super::entry::Entry;
-use super::figures::{CELLS, Cell, Counts, RESAMPLES, percentile};
+use super::figures::{CELLS, Cell, Counts, RESAMPLES, independent, percentile, unseen};
 use super::labels::Truth;
 use super::settings::{Axis, Setting};
 use crate::route::dice::Dice;
@@ -113,12 +113,20 @@ impl Part {
 }
 
 /// By how much `after` is more than `before`, with the 95 % interval of a paired bootstrap: both were counted over the same requests with one seed, so
-/// that a resample is the same for both. A resample in which either is a share of nothing is left out.
+/// that a resample is the same for both. A resample in which either is a share of nothing is left out. A gain that is the same in every resample is no
+/// surer than its number of requests: as many as those don't rule out may lose what the others gain.
 pub fn gain(before: &Part, after: &Part, of: impl Fn(&Counts) -> Option<f64>) -> (f64, f64, f64) {
-    let pairs = before.resamples().into_iter().zip(after.resamples());
+    let resamples = after.resamples();
+    let n = independent(after.data.iter().sum(), resamples.iter().map(|c| c.iter().sum()));
+    let pairs = before.resamples().into_iter().zip(resamples);
     let mut all: Vec<f64> = pairs.filter_map(|(b, a)| Some(of(&a)? - of(&b)?)).collect();
     let value = of(&after.data).unwrap_or(0.0) - of(&before.data).unwrap_or(0.0);
-    (value, percentile(&mut all, 0.025), percentile(&mut all, 0.975))
+    let (low, high) = (percentile(&mut all, 0.025), percentile(&mut all, 0.975));
+    if low == high && value != 0.0 {
+        let doubt = 2.0 * unseen(n) * value.abs();
+        return (value, low - doubt, high + doubt);
+    }
+    (value, low, high)
 }
 
 /// Counts of one setting.

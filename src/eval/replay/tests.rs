@@ -3,7 +3,7 @@ use super::entry::{Entry, Raw};
 use super::labels::{Labels, RawLabel};
 use super::report::Report;
 use super::settings::{self, Axis, Sweep};
-use super::testing::{planted_threshold, planted_weights};
+use super::testing::{entry, planted_threshold, planted_weights};
 use super::{Config, page, replay, table};
 use crate::embed::testing::fakes;
 use crate::eval::queries;
@@ -11,6 +11,8 @@ use crate::eval::run::Bench;
 use crate::ingest::files;
 use crate::route::logged::{Body, Logged};
 use crate::route::pipeline;
+use crate::route::shortlist::testing::item;
+use crate::route::shortlist::{QueryFacts, Shortlist};
 use crate::types::manifest_check::Rules;
 use crate::types::policy::{OperatingPoint, Policy};
 use crate::view::View;
@@ -83,6 +85,27 @@ fn positives_alone_fit_nothing() {
     assert!(report.advice.why.contains("no negatives, cannot fit"), "{}", report.advice.why);
     let x = report.coverage.iter().find(|c| c.capability == "a x").unwrap();
     assert_eq!(x.counts.labelled, 200, "coverage is reported all the same");
+}
+
+/// 13 of 13 and 60 of 60 are 100 %, and neither is surely 95 %: Wilson's lower ends are 0.77 and 0.94. 120 of 120 is.
+#[test]
+fn a_handful_of_auto_is_never_sure() {
+    for (autos, sure) in [(13, false), (60, false), (120, true)] {
+        let (mut entries, mut labels) = (Vec::new(), Labels::default());
+        for i in 0..autos + 40 {
+            let c = if i < autos { 0.95 } else { 0.05 };
+            let facts = QueryFacts { confidence: c, in_scope: c, calibrated: true, ..Default::default() };
+            let list = Shortlist { items: vec![item("a", "x", c)], facts, ..Default::default() };
+            let expected = if i < autos { vec![("a".to_string(), "x".to_string())] } else { Vec::new() };
+            labels.add(RawLabel { decision_id: Some(format!("d{i}")), expected: Some(expected), ..RawLabel::default() });
+            entries.push(entry(i, &list, &Policy::default()));
+        }
+        let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[Sweep::Threshold], 0.0));
+        let r = report.advice.recommended.as_ref().unwrap();
+        let precision = r.chosen_on.auto_precision.unwrap();
+        assert_eq!((precision.value, r.surely), (1.0, sure), "{autos}: {precision:?}");
+        assert!(precision.low < 1.0 && report.advice.why.contains("it may be luck") != sure, "{}", report.advice.why);
+    }
 }
 
 #[test]
