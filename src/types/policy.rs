@@ -94,15 +94,15 @@ impl Default for Bonus {
     }
 }
 
-/// Where `auto`, `suggest` and `none` begin, on the calibrated scale.
+/// Where `auto`, `suggest` and `none` begin, on the calibrated scale. What a document leaves out is as shipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default = "OperatingPoint::shipped")]
 pub struct OperatingPoint {
     /// Confidence from which the first candidate is delivered without asking.
     pub auto: f32,
     /// The same where eight outcomes and more stand behind the first candidate: a confidence that rests on what this very fleet was asked can be
     /// trusted sooner. As `auto` when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_learned: Option<f32>,
     /// Smallest lead over the next different capability for `auto`.
     pub auto_margin: f32,
@@ -124,6 +124,12 @@ impl Default for OperatingPoint {
 const PROVEN: f32 = 0.8;
 
 impl OperatingPoint {
+    /// The point that was fitted with the shipped calibration: what holds where nothing else is said. A test of `route::confidence` holds it to the
+    /// calibration's file.
+    pub fn shipped() -> Self {
+        Self { auto: 0.91, auto_learned: Some(0.81), auto_margin: 0.0, suggest: 0.2, floor: 0.01, keep_under_floor: 2 }
+    }
+
     /// Confidence from which `auto` begins where outcomes say so much (0..=1) about the first candidate; from eight outcomes on it is `auto_learned`.
     pub fn auto_at(&self, proven: f32) -> f32 {
         self.auto + (self.auto_learned.unwrap_or(self.auto) - self.auto) * (proven / PROVEN).clamp(0.0, 1.0)
