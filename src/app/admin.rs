@@ -127,6 +127,8 @@ struct PolicyRequest {
     why: String,
     #[serde(default)]
     force: bool,
+    #[serde(default)]
+    fitted_on: Vec<String>,
     #[serde(default, deserialize_with = "present")]
     rollback: Option<Option<u64>>,
 }
@@ -189,16 +191,9 @@ impl Admin {
             (Some(change), None) => {
                 policies::check(&change, &self.configured)?;
                 let in_use = self.ingest.models().fingerprints();
-                let foreign = !change.fitted_for.is_empty() && in_use.iter().any(|f| !change.fitted_for.iter().any(|x| **x == **f));
-                if foreign && !request.force {
-                    return Err(Error::new(
-                        Code::FailedPrecondition,
-                        format!(
-                            "these thresholds were fitted for {}, in use are {}: fit them again, or say force",
-                            change.fitted_for.join(", "),
-                            in_use.iter().map(|f| &**f).collect::<Vec<_>>().join(", ")
-                        ),
-                    ));
+                if !request.force {
+                    let in_use: Vec<Arc<str>> = self.ingest.models().fingerprints();
+                    policies::fits(&change, &request.fitted_on, &in_use.iter().map(|f| &**f).collect::<Vec<_>>())?;
                 }
                 next.add(self.clock.now_ms(), request.by.as_deref().unwrap_or("hand"), &request.why, change);
             }

@@ -86,5 +86,5 @@ pub async fn run(config: Config, command: &Tune, out: &Out) -> Result<Won, Failu
     let won = !tuned.change.is_empty();
     let kept: Vec<&str> = tuned.parts.iter().filter(|p| p.kept).map(|p| p.part.as_str()).collect();
     let why = format!("{} on {} distinct requests, for {}", kept.join(", "), tuned.requests, tuned.aim);
-    Ok(Won { exit: if won { Exit::Ok } else { Exit::Negative }, change: won.then_some(tuned.change), why })
+    Ok(Won { exit: if won { Exit::Ok } else { Exit::Negative }, change: won.then_some(tuned.change), why, fitted_on: tuned.models })
 }

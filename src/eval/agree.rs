@@ -193,7 +193,7 @@ pub async fn agree(
         notes.push("no recent request with its text is in the decision log: nothing could be compared".into());
     }
     // thresholds of other models are no starting point
-    let plain = Policy { point: None, points: Default::default(), fitted_for: Vec::new(), ..policy.clone() };
+    let plain = policy.without_points();
     let config = replay::Config { seed: 7, holdout: 0.5, aim: aim.clone(), moves: 0, swept: vec![Sweep::Threshold] };
     let labelled = of_then.iter().any(|e| labels.of(e).is_known());
     let (mut figures_now, mut figures_then, mut fitted) = (None, None, None);

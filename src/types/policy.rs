@@ -205,8 +205,8 @@ pub struct Policy {
     pub point: Option<OperatingPoint>,
     /// Where they begin when the first candidate belongs to a namespace that has enough evidence of its own.
     pub points: BTreeMap<String, OperatingPoint>,
-    /// Fingerprints of the models that `point` and `points` were fitted for; empty = not said. With other models in use they don't hold, and decisions say
-    /// `uncalibrated`.
+    /// Fingerprints of the models that `point` and `points` were fitted for; empty = not said. With any other set of models in use they don't hold, and
+    /// decisions say `uncalibrated`.
     pub fitted_for: Vec<String>,
     /// Operator rules, all of them applied.
     pub rules: Vec<Rule>,
@@ -282,6 +282,25 @@ impl Default for Policy {
     }
 }
 
+/// Whether two lists of fingerprints name the same models. Thresholds fitted for two models beside each other don't hold where one of them is alone, for
+/// its scores are weighed differently then.
+pub fn same_models<A: AsRef<str>, B: AsRef<str>>(a: &[A], b: &[B]) -> bool {
+    let set = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_string).collect::<std::collections::BTreeSet<_>>();
+    set(&mut a.iter().map(AsRef::as_ref)) == set(&mut b.iter().map(AsRef::as_ref))
+}
+
+impl Policy {
+    /// Whether its points hold with these models in use: they were fitted for the same ones, or don't say for which.
+    pub fn holds_for<A: AsRef<str>>(&self, models: &[A]) -> bool {
+        self.fitted_for.is_empty() || same_models(&self.fitted_for, models)
+    }
+
+    /// The policy without its points: what holds where they were fitted for other models.
+    pub fn without_points(&self) -> Self {
+        Self { point: None, points: BTreeMap::new(), fitted_for: Vec::new(), ..self.clone() }
+    }
+}
+
 /// A fitted change of a policy, kept as a version: what is `None` or empty stays as configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -350,6 +369,15 @@ impl PolicyChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn points_hold_for_the_same_models_and_no_others() {
+        let policy = Policy { fitted_for: vec!["zh".into(), "en".into()], ..Policy::default() };
+        assert!(policy.holds_for(&["en", "zh"]) && Policy::default().holds_for(&["any"]));
+        for other in [&["zh"][..], &["zh", "en", "m3"], &["m3"], &[]] {
+            assert!(!policy.holds_for(other), "{other:?}");
+        }
+    }
 
     #[test]
     fn a_change_is_what_lies_between() {

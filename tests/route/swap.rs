@@ -117,6 +117,13 @@ async fn thresholds_of_another_model_are_said_to_be() {
     pumps(&w, 0..10).await;
     let d = w.ask("somebody should look after water pump 3").await.decision;
     assert!(d.calibrated && !d.warnings.iter().any(|n| n.code == "uncalibrated"));
+    // fitted for these and one more: scores are weighed differently beside a third, so that it is another set
+    let mut wider = policy.clone();
+    wider.fitted_for.push("bge-m3/int8/1".into());
+    w.ingest.set_policy(wider);
+    let d = w.ask("somebody should look after water pump 3").await.decision;
+    assert!(!d.calibrated && d.warnings.iter().any(|n| n.code == "uncalibrated"));
+    w.ingest.set_policy(policy.clone());
     let (_, models) = others(128);
     let beside = w.ingest.beside(models, |_, _| ()).await.unwrap();
     drop(w.ingest.swap(beside, policy).await.map_err(|(e, _)| e).unwrap());

@@ -80,6 +80,9 @@ pub struct Report {
     /// Agents that labels name and that were a candidate of no decision: mistyped, or never found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown_agents: Vec<String>,
+    /// What should be known of the input, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Time of the first and of the last decision.
     pub span: Option<(String, String)>,
     /// Decided again under the logged policy: how many came out as logged, of how many that hold their policy.
@@ -131,7 +134,7 @@ fn bins(group: &Group) -> Vec<Bin> {
 
 /// Makes the report of the models with most labelled decisions.
 pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Error> {
-    let Tally { settings, groups, .. } = tally;
+    let Tally { mut settings, groups, .. } = tally;
     let Some((models, group)) = groups.iter().max_by_key(|(_, g)| (g.labelled, g.decisions)) else {
         return Err(Error::invalid_at("LOG", "at least one decision", "the log is empty"));
     };
@@ -142,11 +145,22 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
             format!("none of the {} labels fits one of the {} decisions: compare decision ids or texts", labels.lines, group.decisions),
         ));
     }
+    let models_of: Vec<String> = models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect();
+    let mut notes = Vec::new();
+    for setting in settings.iter_mut().filter(|s| !s.policy.holds_for(&models_of)) {
+        if setting.axis == Axis::Current {
+            notes.push(format!(
+                "the thresholds of the current policy were fitted for {}, not for the models of these decisions: they don't hold, and the shipped ones were taken",
+                setting.policy.fitted_for.join(", ")
+            ));
+        }
+        *setting = setting.elsewhere();
+    }
     let mut advice = recommend::advise(&config.aim, &settings, group, &config.swept, config.holdout > 0.0);
     let chosen = advice.recommended.as_ref().map(|r| r.index);
     if let Some(r) = advice.recommended.as_mut().filter(|r| r.write.starts_with("[policy.point]")) {
         // thresholds hold for these models alone
-        let names: Vec<String> = models.split(" + ").filter(|m| !m.is_empty()).map(|m| format!("{m:?}")).collect();
+        let names: Vec<String> = models_of.iter().map(|m| format!("{m:?}")).collect();
         r.write = format!("[policy]\nfitted_for = [{}]\n\n{}", names.join(", "), r.write);
     }
     let rows = settings
@@ -176,7 +190,8 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
         group.coverage.iter().map(|(capability, counts)| OfCapability { capability: capability.clone(), counts: counts.clone() }).collect();
     coverage.sort_by(|a, b| a.counts.labelled.cmp(&b.counts.labelled).then(a.capability.cmp(&b.capability)));
     Ok(Report {
-        models: models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect(),
+        models: models_of,
+        notes,
         unknown_agents: Vec::new(),
         by_other_models: groups.iter().filter(|(m, _)| *m != models).map(|(m, g)| (m.clone(), g.decisions)).collect(),
         decisions: group.decisions,

@@ -11,6 +11,7 @@ use super::settings::{Axis, Setting};
 use crate::route::dice::Dice;
 use crate::route::logged::Who;
 use crate::types::decision::{Decision, DecisionKind};
+use crate::types::policy::Policy;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -191,6 +192,8 @@ pub struct Group {
 pub struct Tally {
     /// Settings.
     pub settings: Vec<Setting>,
+    /// The same for decisions of other models than those their points were fitted for; `None` where they don't say.
+    elsewhere: Vec<Option<Policy>>,
     /// By models.
     pub groups: BTreeMap<String, Group>,
     seed: u64,
@@ -255,7 +258,8 @@ impl Tally {
             *limit = (sum * u64::MAX as f64) as u64;
             p /= (n + 1) as f64;
         }
-        Self { settings, groups: BTreeMap::new(), seed: config.seed, holdout: config.holdout, show: config.moves, poisson }
+        let elsewhere = settings.iter().map(|s| (!s.policy.fitted_for.is_empty()).then(|| s.elsewhere().policy)).collect();
+        Self { settings, elsewhere, groups: BTreeMap::new(), seed: config.seed, holdout: config.holdout, show: config.moves, poisson }
     }
 
     /// For which settings further moved decisions are wanted in full.
@@ -282,10 +286,12 @@ impl Tally {
                 moved.push(None);
                 continue;
             }
-            let decision = logged.repick(&setting.policy);
+            let foreign = self.elsewhere.get(s).and_then(Option::as_ref).filter(|_| !setting.policy.holds_for(&answer.generations.models));
+            let policy = foreign.unwrap_or(&setting.policy);
+            let decision = logged.repick(policy);
             let who = whose(&decision);
             cells.push(cell(decision.kind, truth, &who));
-            exact &= logged.exact_under(&setting.policy);
+            exact &= logged.exact_under(policy);
             if setting.axis == Axis::Current {
                 confidence = if who.is_empty() { 0.0 } else { decision.confidence.get() };
                 top = who.first().and_then(|w| truth.of(w));

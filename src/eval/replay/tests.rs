@@ -133,6 +133,31 @@ fn decisions_of_other_models_are_kept_apart() {
     assert_eq!(report.by_other_models.get("another/int8/2"), Some(&80));
 }
 
+/// PEERS T1: the current line does not apply thresholds of other models, a superset included; what is swept and advised goes over the shipped ones.
+#[test]
+fn thresholds_of_other_models_are_not_replayed() {
+    let (entries, labels) = planted_threshold(3, 300, 0.7);
+    let lax = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
+    let of = |fitted_for: &[&str]| Policy {
+        point: Some(lax.clone()),
+        points: [("test".to_string(), lax.clone())].into(),
+        fitted_for: fitted_for.iter().map(|m| m.to_string()).collect(),
+        ..Policy::default()
+    };
+    let config = config("auto precision >= 0.9", &[Sweep::Threshold], 0.0);
+    let plain = run(&entries, &labels, &Policy::default(), &config);
+    for foreign in [&["another/int8/2"][..], &["fake/int8/1", "another/int8/2"]] {
+        let report = run(&entries, &labels, &of(foreign), &config);
+        assert_eq!(report.settings[1].figures, plain.settings[1].figures);
+        assert!(report.notes.iter().any(|n| n.contains("fitted for") && n.contains("another/int8/2")), "{:?}", report.notes);
+        assert!(table::text(&report).contains("warning: the thresholds of the current policy were fitted for"));
+        let written = |r: &Report| r.advice.recommended.as_ref().map(|r| r.write.clone());
+        assert_eq!(written(&report), written(&plain), "nothing of the foreign point is advised");
+    }
+    let own = run(&entries, &labels, &of(&["fake/int8/1"]), &config);
+    assert!(own.notes.is_empty() && own.settings[1].figures.auto.unwrap().value > 0.9, "{:?}", own.settings[1].figures.auto);
+}
+
 #[test]
 fn what_moves_is_told_with_its_reason() {
     let (entries, labels) = planted_threshold(5, 300, 0.7);
