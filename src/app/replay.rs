@@ -8,6 +8,7 @@ use super::replay_models;
 use crate::cli::{Exit, Failure, Out, Replay, SweepArg, say};
 use crate::config::{Config, files::write_atomic};
 use crate::error::Error;
+use crate::eval::queries;
 use crate::eval::replay::aim::Aim;
 use crate::eval::replay::entry::{self, Entry, Holds, Raw};
 use crate::eval::replay::gate::Gate;
@@ -131,12 +132,18 @@ async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labe
     let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
     let mut plain = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-        let one: Plain = serde_json::from_str(line).map_err(|e| {
-            Error::invalid_at(&format!("{}:{}", path.display(), i + 1), "a query as docs/replay.md describes it", e.to_string())
-        })?;
-        if command.split.as_ref().is_none_or(|s| *s == one.split) {
-            plain.push((i + 1, one));
+        let fault =
+            |why: String| Error::invalid_at(&format!("{}:{}", path.display(), i + 1), "a query as docs/replay.md describes it", why);
+        let map: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).map_err(|e| fault(e.to_string()))?;
+        if let Some(why) = queries::mistyped(&map) {
+            return Err(fault(why).into());
         }
+        plain.push((i + 1, serde_json::from_value::<Plain>(map.into()).map_err(|e| fault(e.to_string()))?));
+    }
+    let there = queries::splits(plain.iter().map(|(_, q)| q.split.as_str()));
+    plain.retain(|(_, q)| command.split.as_ref().is_none_or(|s| *s == q.split));
+    if let Some(split) = command.split.as_ref().filter(|_| plain.is_empty()) {
+        return Err(Error::invalid_at("--split", format!("at least one query of split {split:?}"), there).into());
     }
     plain.truncate(command.limit.unwrap_or(usize::MAX));
     let manifests = fleet(command, &config.data.dir)?;
@@ -184,7 +191,14 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         labels.extend(Labels::read(path)?);
     }
     let path = command.log.clone().unwrap_or_else(|| config.data.dir.clone());
+    let no_split = || match &command.split {
+        Some(split) => {
+            Err(Failure::words(format!("--split {split}: only plain queries have splits, and {} holds decisions", path.display())))
+        }
+        None => Ok(()),
+    };
     if path.is_dir() {
+        no_split()?;
         let peek = Peek::open(&path).map_err(Error::from)?;
         if command.labels.is_empty() {
             labels = told::labels(peek.outcomes().map_err(Error::from)?);
@@ -202,7 +216,10 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         )));
     }
     let source = match entry::holds(&path)? {
-        Holds::Decisions => Source::File(path.clone(), count_lines(&path)?),
+        Holds::Decisions => {
+            no_split()?;
+            Source::File(path.clone(), count_lines(&path)?)
+        }
         Holds::Queries => Source::Routed(route(&path, command, config, &mut labels).await?),
     };
     Ok((History { labels, source }, config.policy.clone()))
@@ -217,6 +234,9 @@ pub(super) fn aim(words: Option<&String>) -> Result<Aim, Failure> {
 pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Failure> {
     if !(0.0..0.9).contains(&command.holdout) {
         return Err(Failure::words(format!("--holdout {}: write a share from 0 to 0.9, such as 0.3", command.holdout)));
+    }
+    if command.limit == Some(0) {
+        return Err(Failure::words("--limit 0: no decision would be replayed; write 1 or more"));
     }
     let gate = command.gate.as_deref().map(Gate::read).transpose()?;
     let mut swept: Vec<Sweep> = Vec::new();
@@ -275,7 +295,6 @@ mod tests {
     use super::*;
     use crate::embed::testing::fakes;
     use crate::eval::past::Past;
-    use crate::eval::queries;
     use crate::store::{Durability, Store};
     use std::sync::Arc;
 
@@ -335,6 +354,28 @@ mod tests {
         let command = Replay { log: Some(log), since: Some("2026-01-01T00:00:00Z".into()), ..Replay::default() };
         let Err(Failure::Words(told)) = open(&Config::default(), &command).await else { panic!("it is refused") };
         assert!(told.contains("reach log export --since"), "{told}");
+    }
+
+    /// A flag that would be passed over is refused.
+    #[tokio::test]
+    async fn a_split_of_decisions_and_a_limit_of_nothing_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.jsonl");
+        write_atomic(&log, b"{\"decision_id\": \"d\", \"body\": {}}\n").unwrap();
+        let command = Replay { log: Some(log.clone()), split: Some("dev".into()), ..Replay::default() };
+        let Err(Failure::Words(told)) = open(&Config::default(), &command).await else { panic!("it is refused") };
+        assert!(told.contains("--split dev") && told.contains("decisions"), "{told}");
+        let command = Replay { log: Some(log.clone()), limit: Some(0), ..Replay::default() };
+        let Err(Failure::Words(told)) = run(Config::default(), &command, &Out::to(std::io::sink())).await else { panic!("it is refused") };
+        assert!(told.contains("--limit 0"), "{told}");
+        write_atomic(&log, b"{\"query\": \"q\", \"expcted\": []}\n").unwrap();
+        let command = Replay { log: Some(log.clone()), ..Replay::default() };
+        let told = format!("{:?}", open(&Config::default(), &command).await.err().unwrap());
+        assert!(told.contains("expcted") && told.contains("log.jsonl:1"), "{told}");
+        write_atomic(&log, b"{\"query\": \"q\", \"split\": \"test\"}\n").unwrap();
+        let command = Replay { log: Some(log), split: Some("dev".into()), ..Replay::default() };
+        let told = format!("{:?}", open(&Config::default(), &command).await.err().unwrap());
+        assert!(told.contains("there are test"), "{told}");
     }
 
     #[tokio::test]
