@@ -73,6 +73,29 @@ pub struct Labelled {
     pub tags: Vec<String>,
 }
 
+impl Labelled {
+    /// Whether (agent, capability) is expected.
+    pub fn is_right(&self, agent: &str, capability: &str) -> bool {
+        self.expected.iter().any(|(a, c)| a == agent && c == capability)
+    }
+
+    /// Distinct capabilities that it needs: all expected ones with `mode: all`, else one of them.
+    fn needed(&self) -> HashSet<&str> {
+        self.expected.iter().map(|(_, c)| c.as_str()).collect()
+    }
+
+    /// Whether one agent is enough for it.
+    pub fn wants_one(&self) -> bool {
+        self.mode == Mode::Any || self.needed().len() < 2
+    }
+
+    /// Whether all that it needs is among some answers.
+    pub fn held_by<'a>(&self, answers: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+        let hit: HashSet<&str> = answers.filter(|(a, c)| self.is_right(a, c)).map(|(_, c)| c).collect();
+        if self.wants_one() { !hit.is_empty() } else { hit.len() == self.needed().len() }
+    }
+}
+
 /// What is wrong with the keys of a query line, if anything.
 pub fn mistyped(line: &Map<String, Value>) -> Option<String> {
     let key = line.keys().find(|k| !KEYS.contains(&k.as_str()))?;
@@ -178,6 +201,19 @@ mod tests {
             assert!(e.contains("q.jsonl:2") && e.contains(told), "{e}");
         }
         assert_eq!(read_lines(good, None).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_request_that_needs_several_is_held_by_all_of_them() {
+        let of = |text: &str| read_lines(text, None).unwrap().remove(0);
+        let all = of(r#"{"query":"q","mode":"all","expected":[["a","x"],["b","y"]]}"#);
+        assert!(!all.wants_one() && !all.held_by([("a", "x"), ("c", "y")].into_iter()));
+        assert!(all.held_by([("b", "y"), ("c", "z"), ("a", "x")].into_iter()));
+        // two agents of one capability are one need
+        let twins = of(r#"{"query":"q","mode":"all","expected":[["a","x"],["b","x"]]}"#);
+        assert!(twins.wants_one() && twins.held_by([("b", "x")].into_iter()));
+        let any = of(r#"{"query":"q","expected":[["a","x"],["b","y"]]}"#);
+        assert!(any.wants_one() && any.held_by([("b", "y")].into_iter()) && !any.held_by([("b", "x")].into_iter()));
     }
 
     #[test]
