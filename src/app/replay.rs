@@ -26,6 +26,7 @@ use crate::types::policy::Policy;
 use crate::types::request::ResolveRequest;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -138,7 +139,12 @@ async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labe
         if let Some(why) = queries::mistyped(&map) {
             return Err(fault(why).into());
         }
-        plain.push((i + 1, serde_json::from_value::<Plain>(map.into()).map_err(|e| fault(e.to_string()))?));
+        let one: Plain = serde_json::from_value(map.into()).map_err(|e| fault(e.to_string()))?;
+        if one.label.expected.is_some() || one.label.outcome.is_some() {
+            let label = RawLabel { query: Some(one.query.clone()), ..one.label.clone() };
+            label.check().map_err(fault)?;
+        }
+        plain.push((i + 1, one));
     }
     let there = queries::splits(plain.iter().map(|(_, q)| q.split.as_str()));
     plain.retain(|(_, q)| command.split.as_ref().is_none_or(|s| *s == q.split));
@@ -154,9 +160,11 @@ async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labe
     let bench = Bench::build(models, manifests, config.policy.clone(), &folder).await?;
     let bar = bar(plain.len() as u64, "routing");
     let mut out = Vec::with_capacity(plain.len());
+    let mut ids = HashSet::new();
     for (line, one) in plain {
         let place = || format!("{}:{line}", path.display());
-        let id = one.id.clone().unwrap_or_else(|| format!("line-{line}"));
+        // two lines are two queries, whatever they are called
+        let id = one.id.clone().filter(|id| ids.insert(id.clone())).unwrap_or_else(|| format!("line-{line}"));
         let request = ResolveRequest {
             query: one.query.clone(),
             caller: one.caller.clone(),
@@ -202,7 +210,7 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         let peek = Peek::open(&path).map_err(Error::from)?;
         if command.labels.is_empty() {
             labels = told::labels(peek.outcomes().map_err(Error::from)?);
-            say(&format!("labels: {} outcomes that were reported to this node; --labels FILE takes others", labels.lines));
+            say(&format!("labels: {} outcomes that were reported to this node; --labels FILE takes others", labels.len()));
         }
         let (from, to) = (time(command.since.as_ref(), "since")?.unwrap_or(0), time(command.until.as_ref(), "until")?.unwrap_or(i64::MAX));
         let n = peek.span().map_err(Error::from)?.records;
@@ -274,7 +282,7 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
         }
     }
     if let (Some(gate), Some(then), Some(now)) = (&gate, report.settings.first(), report.settings.get(1)) {
-        report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved));
+        report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved, report.calibration_error));
     }
     if let Some(path) = &command.html {
         write_atomic(path, page::html(&report).as_bytes()).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;

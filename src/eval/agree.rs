@@ -192,6 +192,7 @@ pub async fn agree(
     if recent.is_empty() {
         notes.push("no recent request with its text is in the decision log: nothing could be compared".into());
     }
+    notes.extend(labels.unfit(&of_then.iter().flat_map(|e| labels.about(e)).collect()));
     // thresholds of other models are no starting point
     let plain = policy.without_points();
     let config = replay::Config { seed: 7, holdout: 0.5, aim: aim.clone(), moves: 0, swept: vec![Sweep::Threshold] };

@@ -11,7 +11,7 @@ use super::tally::{BINS, Coverage, Group, Move, Tally};
 use super::tried::Tried;
 use crate::error::Error;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -91,7 +91,7 @@ pub struct Report {
     pub exact: u64,
     /// Share of requests held out.
     pub holdout: f64,
-    /// Expected calibration error of the current confidence over these decisions, 20 bins.
+    /// Expected calibration error of the current confidence over these decisions, 10 equal bins, as `ece` of `reach eval run`.
     pub calibration_error: Option<f64>,
     /// Settings: as logged, current, then what was swept.
     pub settings: Vec<OfSetting>,
@@ -132,18 +132,26 @@ fn bins(group: &Group) -> Vec<Bin> {
         .collect()
 }
 
-/// Makes the report of the models with most labelled decisions.
-pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Error> {
+/// Makes the report of the models with most labelled decisions. `about` = the labels that are about a decision.
+pub fn of(tally: Tally, labels: &Labels, about: &HashSet<usize>, config: &Config) -> Result<Report, Error> {
     let Tally { mut settings, groups, .. } = tally;
     let Some((models, group)) = groups.iter().max_by_key(|(_, g)| (g.labelled, g.decisions)) else {
         return Err(Error::invalid_at("LOG", "at least one decision", "the log is empty"));
     };
     if !labels.is_empty() && !labels.of_store && group.labelled == 0 {
-        return Err(Error::invalid_at(
-            "--labels",
-            "labels of decisions that are in the log",
-            format!("none of the {} labels fits one of the {} decisions: compare decision ids or texts", labels.lines, group.decisions),
-        ));
+        let (expected, hint) = if about.is_empty() {
+            let hint =
+                format!("none of the {} labels fits one of the {} decisions: compare decision ids or texts", labels.len(), group.decisions);
+            ("labels of decisions that are in the log", hint)
+        } else {
+            let hint = format!(
+                "{} of the {} labels fit decisions, and none of them says who was right: timeout and failed don't, no_matched_agent needs correct",
+                about.len(),
+                labels.len()
+            );
+            ("labels that say who was right, or that nobody can", hint)
+        };
+        return Err(Error::invalid_at("--labels", expected, hint));
     }
     let models_of: Vec<String> = models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect();
     let mut notes = Vec::new();

@@ -1,10 +1,10 @@
 //! Counts what every decision became under every setting, with resamples for the bounds, as the log streams by.
 //!
 //! Invariant: `judge` is pure and may run on any core; `add` is called in the order of the log, so that two runs give the same bytes.
-//! Memory: independent of the length of the log, but for one number a distinct request.
+//! Memory: independent of the length of the log, but for a number a decision and a number a distinct request.
 
 use super::Config;
-use super::entry::Entry;
+use super::entry::{Entry, hash};
 use super::figures::{CELLS, Cell, Counts, RESAMPLES, independent, percentile, unseen};
 use super::labels::Truth;
 use super::settings::{Axis, Setting};
@@ -156,8 +156,8 @@ pub struct Coverage {
     pub chosen: u64,
 }
 
-/// Bins of confidence.
-pub const BINS: usize = 20;
+/// Bins of confidence, as many as `reach eval run` has, so that both give one calibration error for one history.
+pub const BINS: usize = 10;
 
 /// Everything counted of decisions by one set of models.
 #[derive(Clone)]
@@ -200,11 +200,6 @@ pub struct Tally {
     holdout: f64,
     show: usize,
     poisson: [u64; 8],
-}
-
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn cell(kind: DecisionKind, truth: &Truth, candidates: &[Who]) -> Cell {
@@ -294,7 +289,8 @@ impl Tally {
             exact &= logged.exact_under(policy);
             if setting.axis == Axis::Current {
                 confidence = if who.is_empty() { 0.0 } else { decision.confidence.get() };
-                top = who.first().and_then(|w| truth.of(w));
+                // nobody was found, though somebody can do it: not right, at a confidence of 0
+                top = who.first().map_or_else(|| truth.in_scope().filter(|inside| *inside).map(|_| false), |w| truth.of(w));
                 first_now = who.first().map(|w| format!("{} {}", w.agent.agent_id, w.capability));
             }
             let other = decision.kind != DecisionKind::None && who.first() != then_who.first();

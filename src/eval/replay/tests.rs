@@ -6,10 +6,11 @@ use super::settings::{self, Axis, Sweep};
 use super::testing::{entry, planted_threshold, planted_weights};
 use super::{Config, page, replay, table};
 use crate::embed::testing::fakes;
+use crate::eval::metrics::{self, Judged};
 use crate::eval::queries;
 use crate::eval::run::Bench;
 use crate::ingest::files;
-use crate::route::logged::{Body, Logged};
+use crate::route::logged::{Body, Logged, Who};
 use crate::route::pipeline;
 use crate::route::shortlist::testing::item;
 use crate::route::shortlist::{QueryFacts, Shortlist};
@@ -119,6 +120,64 @@ fn thin_evidence_is_said_and_foreign_labels_are_refused() {
     let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
     let e = replay(source, &other, &Policy::default(), Vec::new(), &config, |_| {}).unwrap_err();
     assert!(e.to_string().contains("--labels"), "{e}");
+}
+
+/// Labels that are about nothing, and those that say two things, are counted and told; those that say nothing of right and wrong are told for what they are.
+#[test]
+fn labels_that_fit_nothing_or_say_nothing_are_told() {
+    let (entries, mut labels) = planted_threshold(1, 40, 0.7);
+    let config = config("auto precision >= 0.95", &[], 0.0);
+    assert!(run(&entries, &labels, &Policy::default(), &config).notes.is_empty());
+    let label = |id: &str, expected: Vec<(String, String)>| RawLabel {
+        decision_id: Some(id.into()),
+        expected: Some(expected),
+        ..RawLabel::default()
+    };
+    for i in 0..560 {
+        labels.add(label(&format!("elsewhere-{i}"), Vec::new()));
+    }
+    labels.add(label("d7", vec![("z".into(), "q".into())]));
+    let notes = run(&entries, &labels, &Policy::default(), &config).notes;
+    assert!(notes.iter().any(|n| n.contains("560 of 601 labels fit none of the decisions, such as \"elsewhere-0\"")), "{notes:?}");
+    assert!(notes.iter().any(|n| n.contains("1 decisions are labelled twice") && n.contains("d7")), "{notes:?}");
+    let mut silent = Labels::default();
+    for e in &entries {
+        silent.add(serde_json::from_value(serde_json::json!({"decision_id": e.id, "outcome": "timeout"})).unwrap());
+    }
+    let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+    let e = replay(source, &silent, &Policy::default(), Vec::new(), &config, |_| {}).unwrap_err().to_string();
+    assert!(e.contains("40 of the 40 labels fit decisions") && e.contains("timeout"), "{e}");
+}
+
+#[test]
+fn a_decision_that_stands_twice_counts_once() {
+    let (entries, labels) = planted_threshold(1, 60, 0.7);
+    let config = config("auto precision >= 0.95", &[], 0.0);
+    let plain = run(&entries, &labels, &Policy::default(), &config);
+    let mut twice = entries.clone();
+    twice.extend(entries.iter().take(15).cloned());
+    let report = run(&twice, &labels, &Policy::default(), &config);
+    assert_eq!((report.decisions, &report.settings), (60, &plain.settings));
+    assert!(report.notes.iter().any(|n| n.starts_with("15 decisions stand in the log more than once")), "{:?}", report.notes);
+}
+
+/// One history, one calibration error, whichever command counts it.
+#[test]
+fn the_calibration_error_is_that_of_an_evaluation() {
+    let (entries, labels) = planted_threshold(9, 300, 0.7);
+    let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[], 0.0));
+    let judged: Vec<Judged> = entries
+        .iter()
+        .map(|e| {
+            let (truth, d) = (labels.of(e), e.logged.repick(&Policy::default()));
+            let first = d.candidates.first().map(|c| Who { agent: c.agent.clone(), capability: c.capability.clone() });
+            let right = first.as_ref().and_then(|w| truth.of(w)) == Some(true);
+            let confidence = if first.is_none() { 0.0 } else { f64::from(d.confidence.get()) };
+            Judged { kind: d.kind, in_scope: !truth.nobody, right, whole: right, held: right, confidence }
+        })
+        .collect();
+    let (here, there) = (report.calibration_error.unwrap(), metrics::ece(&judged));
+    assert!((here - there).abs() < 1e-6 && report.bins.len() == 10, "{here} {there}");
 }
 
 #[test]
