@@ -24,6 +24,7 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         EvalCommand::Gaming(args) => return self::gaming(config, args, out).await,
         EvalCommand::History(args) => return self::history(config, args, out).await,
     };
+    can_hold(args.features.as_ref())?;
     let (manifests, labelled) = set(&args.set)?;
     let lessons = match &args.outcomes {
         Some(path) => {
@@ -96,6 +97,12 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         out.line(&serde_json::to_string_pretty(&report).map_err(Error::internal)?)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Refuses a file whose folder is not there before anything is computed, as `log export --out` does.
+pub(super) fn can_hold(path: Option<&std::path::PathBuf>) -> Result<(), Failure> {
+    let folder = path.and_then(|p| Some((p, p.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir())?)));
+    folder.map_or(Ok(()), |(path, folder)| Err(Failure::words(format!("{}: there is no folder {}", path.display(), folder.display()))))
 }
 
 /// The fleet to be evaluated; what is wrong with its manifests is told, and a fleet of none is a fault.

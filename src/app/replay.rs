@@ -1,12 +1,13 @@
 //! `reach replay`: opens what is to be replayed, routes what was never routed, writes the report.
 
 use super::commands::{Bars, time};
-use super::evaluation::store_folder;
+use super::evaluation::{can_hold, store_folder};
 use super::parts::{load_models, models_config};
 use super::policies::Versions;
 use super::replay_models;
 use crate::cli::{Exit, Failure, Out, Replay, SweepArg, say};
-use crate::config::{Config, files::write_atomic};
+use crate::config::Config;
+use crate::config::files::{read_text, write_atomic};
 use crate::error::Error;
 use crate::eval::queries;
 use crate::eval::replay::aim::Aim;
@@ -130,7 +131,7 @@ pub(super) fn fleet(command: &Replay, folder: &Path) -> Result<Vec<Manifest>, Fa
 
 /// Routes plain queries through the real pipeline, each at its own time.
 async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labels) -> Result<Vec<Entry>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    let text = read_text(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
     let mut plain = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let fault =
@@ -246,6 +247,7 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
     if command.limit == Some(0) {
         return Err(Failure::words("--limit 0: no decision would be replayed; write 1 or more"));
     }
+    can_hold(command.html.as_ref())?;
     let gate = command.gate.as_deref().map(Gate::read).transpose()?;
     let mut swept: Vec<Sweep> = Vec::new();
     let models = command.sweep.contains(&SweepArg::Model);
@@ -376,6 +378,10 @@ mod tests {
         let command = Replay { log: Some(log.clone()), limit: Some(0), ..Replay::default() };
         let Err(Failure::Words(told)) = run(Config::default(), &command, &Out::to(std::io::sink())).await else { panic!("it is refused") };
         assert!(told.contains("--limit 0"), "{told}");
+        let html = folder.path().join("not/there/report.html");
+        let command = Replay { log: Some(log.clone()), html: Some(html.clone()), ..Replay::default() };
+        let Err(Failure::Words(told)) = run(Config::default(), &command, &Out::to(std::io::sink())).await else { panic!("it is refused") };
+        assert!(told.contains("there is no folder") && !html.exists(), "{told}");
         write_atomic(&log, b"{\"query\": \"q\", \"expcted\": []}\n").unwrap();
         let command = Replay { log: Some(log.clone()), ..Replay::default() };
         let told = format!("{:?}", open(&Config::default(), &command).await.err().unwrap());

@@ -2,6 +2,7 @@
 
 use crate::cli::backend::Backend;
 use crate::cli::{App, Common, Exit, Failure, Out, say};
+use crate::config::files::read_text;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -35,12 +36,17 @@ pub enum SwapCommand {
 }
 
 fn labels(path: &PathBuf) -> Result<Vec<Value>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
-    text.lines()
+    let text = read_text(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    let all: Vec<Value> = text
+        .lines()
         .enumerate()
         .filter(|(_, l)| !l.trim().is_empty())
         .map(|(i, l)| serde_json::from_str(l).map_err(|e| Failure::words(format!("{}:{}: {e}", path.display(), i + 1))))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    if all.is_empty() {
+        return Err(Failure::words(format!("{}: there is no label in it", path.display())));
+    }
+    Ok(all)
 }
 
 /// A share in percent with its 95 % bounds and how many decisions it is a share of.

@@ -4,6 +4,7 @@
 //! `correct`, `caller`, `tenant`, `previous`, `at`). Out: what was reported and learned. A seed draws at most so many queries a capability.
 //! Not here: learning (`ingest::learn`).
 
+use crate::config::files::read_text;
 use crate::error::Error;
 use crate::eval::queries;
 use crate::ingest::{Ingest, Lesson};
@@ -76,8 +77,8 @@ pub struct Taught {
 
 /// Reads a file; faults name their lines.
 pub fn read(path: &Path) -> Result<Vec<Line>, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::invalid_at(&path.display().to_string(), "a readable JSONL file of outcomes", e.to_string()))?;
+    let text =
+        read_text(path).map_err(|e| Error::invalid_at(&path.display().to_string(), "a readable JSONL file of outcomes", e.to_string()))?;
     let (mut lines, mut faults) = (Vec::new(), Vec::new());
     for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let why = match serde_json::from_str::<Line>(line) {

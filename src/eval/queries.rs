@@ -2,6 +2,7 @@
 //!
 //! Invariant: a line without `expected`, or with a key that nothing reads, is a fault: a query whose label is mistyped would count as out of scope.
 
+use crate::config::files::read_text;
 use crate::error::Error;
 use crate::types::fault::Fault;
 use crate::types::manifest::Manifest;
@@ -121,7 +122,7 @@ fn line(text: &str) -> Result<Labelled, String> {
 
 /// Reads a query set; `split` keeps only that split.
 pub fn read(path: &Path, split: Option<&str>) -> Result<Vec<Labelled>, Error> {
-    let text = std::fs::read_to_string(path)
+    let text = read_text(path)
         .map_err(|e| Error::invalid_at(&path.display().to_string(), "a readable JSONL file of labelled queries", e.to_string()))?;
     let mut faults = Vec::new();
     let mut all = Vec::new();

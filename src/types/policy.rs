@@ -99,19 +99,35 @@ impl Default for Bonus {
 #[serde(deny_unknown_fields, default = "OperatingPoint::shipped")]
 pub struct OperatingPoint {
     /// Confidence from which the first candidate is delivered without asking.
+    #[serde(serialize_with = "short")]
     pub auto: f32,
     /// The same where eight outcomes and more stand behind the first candidate: a confidence that rests on what this very fleet was asked can be
     /// trusted sooner. As `auto` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "short_if_any")]
     pub auto_learned: Option<f32>,
     /// Smallest lead over the next different capability for `auto`.
+    #[serde(serialize_with = "short")]
     pub auto_margin: f32,
     /// Probability that a right one is among the candidates, from which they are suggested.
+    #[serde(serialize_with = "short")]
     pub suggest: f32,
     /// Similarity floor on the calibrated scale (the original's 0.55 cosine).
+    #[serde(serialize_with = "short")]
     pub floor: f32,
     /// How many candidates under the floor are kept for ranking.
     pub keep_under_floor: usize,
+}
+
+/// Writes 0.45 as 0.45: as a JSON value, single precision would be 0.44999998807907104. What is read back is the same number.
+fn short<S: serde::Serializer>(value: &f32, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(value.to_string().parse().unwrap_or(f64::from(*value)))
+}
+
+fn short_if_any<S: serde::Serializer>(value: &Option<f32>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => short(value, to),
+        None => to.serialize_none(),
+    }
 }
 
 impl Default for OperatingPoint {
@@ -369,6 +385,14 @@ impl PolicyChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thresholds_are_written_as_short_as_they_were_meant() {
+        let point = OperatingPoint { auto: 0.45, auto_learned: Some(0.7), suggest: 0.1, ..OperatingPoint::shipped() };
+        let value = serde_json::to_value(&point).unwrap();
+        assert!(value.to_string().contains("\"auto\":0.45,\"auto_learned\":0.7"), "{value}");
+        assert_eq!(serde_json::from_value::<OperatingPoint>(value).unwrap(), point);
+    }
 
     #[test]
     fn points_hold_for_the_same_models_and_no_others() {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a line of a format that this program does not know is refused by name and place, never skipped.
 
+use crate::config::files::open_text;
 use crate::error::Error;
 use crate::route::logged::Logged;
 use crate::store::{DecisionRecord, Packed};
@@ -121,8 +122,7 @@ fn unreadable(path: &Path, e: &std::io::Error) -> Error {
 
 /// Tells by its first line what a file holds.
 pub fn holds(path: &Path) -> Result<Holds, Error> {
-    let file = std::fs::File::open(path).map_err(|e| unreadable(path, &e))?;
-    for line in std::io::BufReader::new(file).lines() {
+    for line in open_text(path, 1 << 16).map_err(|e| unreadable(path, &e))?.lines() {
         let line = line.map_err(|e| unreadable(path, &e))?;
         if line.trim().is_empty() {
             continue;
@@ -144,9 +144,8 @@ pub fn holds(path: &Path) -> Result<Holds, Error> {
 
 /// Lines of an export.
 pub fn lines(path: &Path) -> Result<impl Iterator<Item = Result<Raw, Error>> + Send + use<>, Error> {
-    let file = std::fs::File::open(path).map_err(|e| unreadable(path, &e))?;
+    let lines = open_text(path, 1 << 20).map_err(|e| unreadable(path, &e))?.lines().enumerate();
     let path = path.to_path_buf();
-    let lines = std::io::BufReader::with_capacity(1 << 20, file).lines().enumerate();
     Ok(lines
         .filter(|(_, line)| !line.as_ref().is_ok_and(|l| l.trim().is_empty()))
         .map(move |(i, line)| line.map(|text| Raw::Line(format!("{}:{}", path.display(), i + 1), text)).map_err(|e| unreadable(&path, &e))))

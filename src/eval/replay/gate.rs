@@ -3,6 +3,7 @@
 //! In: a TOML file of limits, and the figures of the current configuration and of what was answered then. Out: what is broken, in words.
 
 use super::figures::{Figures, METRICS, Metric, Share};
+use crate::config::files::read_text;
 use crate::error::Error;
 use crate::types::fault::Fault;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ impl Gate {
     /// Reads a gate file; reports every fault.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| Error::invalid_at(&shown, "a readable gate file", e.to_string()))?;
+        let text = read_text(path).map_err(|e| Error::invalid_at(&shown, "a readable gate file", e.to_string()))?;
         let gate: Self = toml::from_str(&text).map_err(|e| {
             Error::invalid_at(&shown, "a gate file as docs/replay.md describes it", e.to_string().trim_end().replace('\n', " | "))
         })?;

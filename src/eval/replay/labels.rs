@@ -6,6 +6,7 @@
 //! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong. Of two outcomes, and of two lists
 //! of expected answers, the later one counts; expected answers go over outcomes said before. Names of capabilities are compared folded (`refundCreate` is `refund_create`).
 
+use crate::config::files::read_text;
 use crate::error::Error;
 use crate::eval::replay::entry::Entry;
 use crate::route::logged::Who;
@@ -234,8 +235,7 @@ impl Labels {
     /// Reads a labels file. All faults name file and line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|e| Error::invalid_at(&shown, "a readable JSON lines file of labels", e.to_string()))?;
+        let text = read_text(path).map_err(|e| Error::invalid_at(&shown, "a readable JSON lines file of labels", e.to_string()))?;
         let mut out = Self::default();
         let mut faults = Vec::new();
         for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
@@ -392,6 +392,8 @@ mod tests {
         }
         put("{\"decision_id\":\"1\",\"expected\":[],\"outcome\":\"rejected\"}\n");
         assert_eq!(Labels::read(&path).unwrap().len(), 1);
+        put("\u{feff}{\"decision_id\":\"1\",\"expected\":[]}\n");
+        assert_eq!(Labels::read(&path).unwrap().len(), 1, "a byte order mark is no text");
         put("\n");
         assert!(Labels::read(&path).unwrap_err().to_string().contains("empty"));
     }
