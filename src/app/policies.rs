@@ -147,6 +147,12 @@ pub fn fits(change: &PolicyChange, fitted_on: &[String], in_use: &[&str]) -> Res
     Ok(())
 }
 
+/// Namespaces that have a point of their own and no agent: mistyped, or not registered yet. In order.
+pub fn idle_points<'a>(policy: &'a Policy, namespaces: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let known: std::collections::HashSet<&str> = namespaces.collect();
+    policy.points.keys().map(String::as_str).filter(|n| !known.contains(n)).collect()
+}
+
 /// Whether a change can be put in force over `configured`; all faults at once.
 pub fn check(change: &PolicyChange, configured: &Policy) -> Result<(), Error> {
     let mut faults = Vec::new();
@@ -241,6 +247,13 @@ mod tests {
         let weights = PolicyChange { live_margin: Some(0.1), ..PolicyChange::default() };
         assert!(fits(&weights, &of(&["old"]), &["new"]).unwrap_err().to_string().contains("decisions of old"));
         assert!(fits(&weights, &of(&["new"]), &["new"]).is_ok() && fits(&weights, &[], &["new"]).is_ok());
+    }
+
+    #[test]
+    fn a_point_of_nobody_is_noticed() {
+        let points = ["hr", "hr/payrol"].map(|n| (n.to_string(), OperatingPoint::shipped()));
+        let policy = Policy { points: points.into(), ..Policy::default() };
+        assert_eq!(idle_points(&policy, ["hr", "hr/payroll", "hr"].into_iter()), ["hr/payrol"]);
     }
 
     #[test]
