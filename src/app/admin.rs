@@ -18,6 +18,7 @@ use crate::ingest::{Beside, Ingest};
 use crate::route::resolver::{Resolver, ResolverConfig};
 use crate::store::Store;
 use crate::tasks::{Stage, Tasks};
+use crate::types::fault::Fault;
 use crate::types::policy::{Policy, PolicyChange};
 use arc_swap::ArcSwap;
 use futures::future::{BoxFuture, FutureExt};
@@ -127,6 +128,8 @@ struct PolicyRequest {
     why: String,
     #[serde(default)]
     force: bool,
+    #[serde(default)]
+    fitted_on: Vec<String>,
     #[serde(default, deserialize_with = "present")]
     rollback: Option<Option<u64>>,
 }
@@ -188,17 +191,9 @@ impl Admin {
         match (request.apply, request.rollback) {
             (Some(change), None) => {
                 policies::check(&change, &self.configured)?;
-                let in_use = self.ingest.models().fingerprints();
-                let foreign = !change.fitted_for.is_empty() && in_use.iter().any(|f| !change.fitted_for.iter().any(|x| **x == **f));
-                if foreign && !request.force {
-                    return Err(Error::new(
-                        Code::FailedPrecondition,
-                        format!(
-                            "these thresholds were fitted for {}, in use are {}: fit them again, or say force",
-                            change.fitted_for.join(", "),
-                            in_use.iter().map(|f| &**f).collect::<Vec<_>>().join(", ")
-                        ),
-                    ));
+                if !request.force {
+                    let in_use: Vec<Arc<str>> = self.ingest.models().fingerprints();
+                    policies::fits(&change, &request.fitted_on, &in_use.iter().map(|f| &**f).collect::<Vec<_>>())?;
                 }
                 next.add(self.clock.now_ms(), request.by.as_deref().unwrap_or("hand"), &request.why, change);
             }
@@ -280,6 +275,12 @@ impl Admin {
     fn begin(self: &Arc<Self>, spec: String, aim: Option<&str>, labels: Vec<RawLabel>) -> Result<(), Error> {
         let aim: Aim = aim.map_or_else(|| Ok(Aim::default()), str::parse).map_err(|e: String| Error::invalid_at("/aim", "an aim", e))?;
         spec.parse::<Spec>().map_err(|e| Error::invalid_at("/prepare", "models as `reach eval models --models` names them", e))?;
+        let unsound = labels.iter().enumerate().filter_map(|(i, l)| Some((i, l.check().err()?)));
+        let faults: Vec<Fault> =
+            unsound.take(20).map(|(i, why)| Fault::new(format!("/labels/{i}"), "a label as docs/replay.md describes it", why)).collect();
+        if !faults.is_empty() {
+            return Err(Error::invalid(faults));
+        }
         {
             let mut state = self.state.lock();
             if !matches!(*state, State::Idle | State::Failed { .. }) {

@@ -1,7 +1,7 @@
 //! `reach eval models`: loads one model after the other, asks all of them the same, prints what came out.
 
 use super::commands::Bars;
-use super::evaluation::{set, store_folder};
+use super::evaluation::{can_hold, set, store_folder};
 use super::parts::models_config;
 use super::replay::{aim, bar};
 use crate::cli::{EvalModels, Exit, Failure, Out, say};
@@ -33,6 +33,8 @@ pub async fn run(config: Config, args: &EvalModels, out: &Out) -> Result<Exit, F
         .iter()
         .map(|m| m.parse::<Spec>().map_err(|e| Failure::words(format!("--models {m}: {e}"))))
         .collect::<Result<_, _>>()?;
+    can_hold(args.html.as_ref())?;
+    can_hold(args.texts.as_ref())?;
     let (manifests, queries) = set(&args.set)?;
     let task = Task { manifests, queries, aim: aim(args.aim.as_ref())?, policy: config.policy.clone(), seed: args.set.seed };
     let (folder, _temporary) = store_folder(args.data.as_deref())?;

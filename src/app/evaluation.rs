@@ -24,7 +24,15 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         EvalCommand::Gaming(args) => return self::gaming(config, args, out).await,
         EvalCommand::History(args) => return self::history(config, args, out).await,
     };
+    can_hold(args.features.as_ref())?;
     let (manifests, labelled) = set(&args.set)?;
+    let lessons = match &args.outcomes {
+        Some(path) => {
+            let split = args.outcomes_split.as_deref();
+            Some(outcomes::chosen(outcomes::read(path)?, split, args.per_capability, args.set.seed)?)
+        }
+        None => None,
+    };
     let bars = Bars::new();
     let (models, _) = load_models(models_config(&config), &bars).await?;
     bars.finish();
@@ -47,9 +55,8 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
         bench.batch.embedded,
         labelled.len()
     ));
-    if let Some(path) = &args.outcomes {
-        let how = outcomes::Take { split: &args.outcomes_split, per_capability: args.per_capability, seed: args.set.seed };
-        bench.teach(outcomes::take(outcomes::read(path)?, &how)).await?;
+    if let Some(lessons) = lessons {
+        bench.teach(lessons).await?;
         let taught = &bench.taught;
         say(&format!(
             "{} outcomes learned of {} capabilities; {} contradicted, {} unknown",
@@ -92,6 +99,12 @@ pub async fn run(config: Config, command: &EvalCommand, out: &Out) -> Result<Exi
     Ok(Exit::Ok)
 }
 
+/// Refuses a file whose folder is not there before anything is computed, as `log export --out` does.
+pub(super) fn can_hold(path: Option<&std::path::PathBuf>) -> Result<(), Failure> {
+    let folder = path.and_then(|p| Some((p, p.parent().filter(|f| !f.as_os_str().is_empty() && !f.is_dir())?)));
+    folder.map_or(Ok(()), |(path, folder)| Err(Failure::words(format!("{}: there is no folder {}", path.display(), folder.display()))))
+}
+
 /// The fleet to be evaluated; what is wrong with its manifests is told, and a fleet of none is a fault.
 fn fleet(path: &Path) -> Result<Vec<Manifest>, Failure> {
     let read = files::read(path, &Rules { long: Long::Cut })?;
@@ -109,8 +122,15 @@ fn fleet(path: &Path) -> Result<Vec<Manifest>, Failure> {
 
 /// The fleet, and the queries that it is asked.
 pub(super) fn set(args: &EvalSet) -> Result<(Vec<Manifest>, Vec<Labelled>), Failure> {
+    if args.limit == Some(0) {
+        return Err(Failure::words("--limit 0: nothing would be asked; write 1 or more"));
+    }
     let queries = queries::sample(queries::read(&args.queries, args.split.as_deref())?, args.limit, args.seed);
-    Ok((fleet(&args.manifests)?, queries))
+    let manifests = fleet(&args.manifests)?;
+    if let Some(told) = queries::strangers(&queries, &manifests) {
+        say(&format!("warning: {told}"));
+    }
+    Ok((manifests, queries))
 }
 
 /// How much an attacker wins, guards off and on.

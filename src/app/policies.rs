@@ -6,7 +6,7 @@
 use crate::error::{Code, Error};
 use crate::store::{Peek, Store};
 use crate::types::fault::Fault;
-use crate::types::policy::{OperatingPoint, Policy, PolicyChange};
+use crate::types::policy::{OperatingPoint, Policy, PolicyChange, same_models};
 use serde::{Deserialize, Serialize};
 
 /// Name of the value in the store.
@@ -119,7 +119,7 @@ fn over(old: &PolicyChange, new: &PolicyChange) -> PolicyChange {
     let mut out = old.clone();
     if new.point.is_some() || !new.points.is_empty() {
         // thresholds of other models don't stay beside new ones
-        let same_models = old.fitted_for == new.fitted_for;
+        let same_models = same_models(&old.fitted_for, &new.fitted_for);
         out.points = if same_models { old.points.clone() } else { Default::default() };
         out.points.extend(new.points.clone());
         out.point = new.point.clone().or_else(|| old.point.clone().filter(|_| same_models));
@@ -130,6 +130,27 @@ fn over(old: &PolicyChange, new: &PolicyChange) -> PolicyChange {
     out.live_margin = new.live_margin.or(out.live_margin);
     out.bonus = new.bonus.clone().or(out.bonus);
     out
+}
+
+/// Refuses what was fitted on decisions of other models than those in use. `fitted_on` = the models of those decisions, where the change itself does not
+/// say: weights don't, and lean on the scale of a model's scores all the same.
+pub fn fits(change: &PolicyChange, fitted_on: &[String], in_use: &[&str]) -> Result<(), Error> {
+    for (what, models) in [("these thresholds were fitted for", &change.fitted_for[..]), ("this was fitted on decisions of", fitted_on)] {
+        if !models.is_empty() && !same_models(models, in_use) {
+            let named = if in_use.is_empty() { "no model".to_string() } else { in_use.join(", ") };
+            return Err(Error::new(
+                Code::FailedPrecondition,
+                format!("{what} {}, in use: {named}; it must be the same set: fit again, or say force", models.join(", ")),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Namespaces that have a point of their own and no agent: mistyped, or not registered yet. In order.
+pub fn idle_points<'a>(policy: &'a Policy, namespaces: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let known: std::collections::HashSet<&str> = namespaces.collect();
+    policy.points.keys().map(String::as_str).filter(|n| !known.contains(n)).collect()
 }
 
 /// Whether a change can be put in force over `configured`; all faults at once.
@@ -211,6 +232,28 @@ mod tests {
         assert_eq!((&plain.point, plain.generation), (&configured.point, configured.generation + 4));
         assert!(v.roll_back(Some(9)).unwrap_err().to_string().contains("version 9"));
         assert_eq!(v.add(0, "swap", "c", point(0.5)), 3, "numbers are never used twice");
+    }
+
+    /// A set that merely contains the models in use is another set, and weights are refused as thresholds are.
+    #[test]
+    fn what_other_models_taught_is_refused() {
+        let of = |models: &[&str]| models.iter().map(|m| m.to_string()).collect::<Vec<_>>();
+        let change = PolicyChange { fitted_for: of(&["zh", "en"]), ..point(0.9) };
+        assert!(fits(&change, &[], &["en", "zh"]).is_ok() && fits(&point(0.9), &[], &["m"]).is_ok());
+        for in_use in [&["zh"][..], &["zh", "en", "m3"], &["m3"]] {
+            let e = fits(&change, &[], in_use).unwrap_err();
+            assert!(e.code == Code::FailedPrecondition && e.to_string().contains(&in_use.join(", ")), "{e}");
+        }
+        let weights = PolicyChange { live_margin: Some(0.1), ..PolicyChange::default() };
+        assert!(fits(&weights, &of(&["old"]), &["new"]).unwrap_err().to_string().contains("decisions of old"));
+        assert!(fits(&weights, &of(&["new"]), &["new"]).is_ok() && fits(&weights, &[], &["new"]).is_ok());
+    }
+
+    #[test]
+    fn a_point_of_nobody_is_noticed() {
+        let points = ["hr", "hr/payrol"].map(|n| (n.to_string(), OperatingPoint::shipped()));
+        let policy = Policy { points: points.into(), ..Policy::default() };
+        assert_eq!(idle_points(&policy, ["hr", "hr/payroll", "hr"].into_iter()), ["hr/payrol"]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! `reach replay`: opens what is to be replayed, routes what was never routed, writes the report.
 
 use super::commands::{Bars, time};
-use super::evaluation::store_folder;
+use super::evaluation::{can_hold, store_folder};
 use super::parts::{load_models, models_config};
 use super::policies::Versions;
 use super::replay_models;
 use crate::cli::{Exit, Failure, Out, Replay, SweepArg, say};
-use crate::config::{Config, files::write_atomic};
+use crate::config::Config;
+use crate::config::files::{read_text, write_atomic};
 use crate::error::Error;
+use crate::eval::queries;
 use crate::eval::replay::aim::Aim;
 use crate::eval::replay::entry::{self, Entry, Holds, Raw};
 use crate::eval::replay::gate::Gate;
@@ -25,6 +27,7 @@ use crate::types::policy::Policy;
 use crate::types::request::ResolveRequest;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -128,15 +131,26 @@ pub(super) fn fleet(command: &Replay, folder: &Path) -> Result<Vec<Manifest>, Fa
 
 /// Routes plain queries through the real pipeline, each at its own time.
 async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labels) -> Result<Vec<Entry>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    let text = read_text(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
     let mut plain = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-        let one: Plain = serde_json::from_str(line).map_err(|e| {
-            Error::invalid_at(&format!("{}:{}", path.display(), i + 1), "a query as docs/replay.md describes it", e.to_string())
-        })?;
-        if command.split.as_ref().is_none_or(|s| *s == one.split) {
-            plain.push((i + 1, one));
+        let fault =
+            |why: String| Error::invalid_at(&format!("{}:{}", path.display(), i + 1), "a query as docs/replay.md describes it", why);
+        let map: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).map_err(|e| fault(e.to_string()))?;
+        if let Some(why) = queries::mistyped(&map) {
+            return Err(fault(why).into());
         }
+        let one: Plain = serde_json::from_value(map.into()).map_err(|e| fault(e.to_string()))?;
+        if one.label.expected.is_some() || one.label.outcome.is_some() {
+            let label = RawLabel { query: Some(one.query.clone()), ..one.label.clone() };
+            label.check().map_err(fault)?;
+        }
+        plain.push((i + 1, one));
+    }
+    let there = queries::splits(plain.iter().map(|(_, q)| q.split.as_str()));
+    plain.retain(|(_, q)| command.split.as_ref().is_none_or(|s| *s == q.split));
+    if let Some(split) = command.split.as_ref().filter(|_| plain.is_empty()) {
+        return Err(Error::invalid_at("--split", format!("at least one query of split {split:?}"), there).into());
     }
     plain.truncate(command.limit.unwrap_or(usize::MAX));
     let manifests = fleet(command, &config.data.dir)?;
@@ -147,9 +161,11 @@ async fn route(path: &Path, command: &Replay, config: &Config, labels: &mut Labe
     let bench = Bench::build(models, manifests, config.policy.clone(), &folder).await?;
     let bar = bar(plain.len() as u64, "routing");
     let mut out = Vec::with_capacity(plain.len());
+    let mut ids = HashSet::new();
     for (line, one) in plain {
         let place = || format!("{}:{line}", path.display());
-        let id = one.id.clone().unwrap_or_else(|| format!("line-{line}"));
+        // two lines are two queries, whatever they are called
+        let id = one.id.clone().filter(|id| ids.insert(id.clone())).unwrap_or_else(|| format!("line-{line}"));
         let request = ResolveRequest {
             query: one.query.clone(),
             caller: one.caller.clone(),
@@ -184,11 +200,18 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         labels.extend(Labels::read(path)?);
     }
     let path = command.log.clone().unwrap_or_else(|| config.data.dir.clone());
+    let no_split = || match &command.split {
+        Some(split) => {
+            Err(Failure::words(format!("--split {split}: only plain queries have splits, and {} holds decisions", path.display())))
+        }
+        None => Ok(()),
+    };
     if path.is_dir() {
+        no_split()?;
         let peek = Peek::open(&path).map_err(Error::from)?;
         if command.labels.is_empty() {
             labels = told::labels(peek.outcomes().map_err(Error::from)?);
-            say(&format!("labels: {} outcomes that were reported to this node; --labels FILE takes others", labels.lines));
+            say(&format!("labels: {} outcomes that were reported to this node; --labels FILE takes others", labels.len()));
         }
         let (from, to) = (time(command.since.as_ref(), "since")?.unwrap_or(0), time(command.until.as_ref(), "until")?.unwrap_or(i64::MAX));
         let n = peek.span().map_err(Error::from)?.records;
@@ -202,7 +225,10 @@ pub(super) async fn open(config: &Config, command: &Replay) -> Result<(History, 
         )));
     }
     let source = match entry::holds(&path)? {
-        Holds::Decisions => Source::File(path.clone(), count_lines(&path)?),
+        Holds::Decisions => {
+            no_split()?;
+            Source::File(path.clone(), count_lines(&path)?)
+        }
         Holds::Queries => Source::Routed(route(&path, command, config, &mut labels).await?),
     };
     Ok((History { labels, source }, config.policy.clone()))
@@ -218,6 +244,10 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
     if !(0.0..0.9).contains(&command.holdout) {
         return Err(Failure::words(format!("--holdout {}: write a share from 0 to 0.9, such as 0.3", command.holdout)));
     }
+    if command.limit == Some(0) {
+        return Err(Failure::words("--limit 0: no decision would be replayed; write 1 or more"));
+    }
+    can_hold(command.html.as_ref())?;
     let gate = command.gate.as_deref().map(Gate::read).transpose()?;
     let mut swept: Vec<Sweep> = Vec::new();
     let models = command.sweep.contains(&SweepArg::Model);
@@ -254,7 +284,7 @@ pub async fn run(config: Config, command: &Replay, out: &Out) -> Result<Exit, Fa
         }
     }
     if let (Some(gate), Some(then), Some(now)) = (&gate, report.settings.first(), report.settings.get(1)) {
-        report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved));
+        report.gate = Some(gate.broken(&then.figures, &now.figures, now.moved, report.calibration_error));
     }
     if let Some(path) = &command.html {
         write_atomic(path, page::html(&report).as_bytes()).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
@@ -275,7 +305,6 @@ mod tests {
     use super::*;
     use crate::embed::testing::fakes;
     use crate::eval::past::Past;
-    use crate::eval::queries;
     use crate::store::{Durability, Store};
     use std::sync::Arc;
 
@@ -335,6 +364,32 @@ mod tests {
         let command = Replay { log: Some(log), since: Some("2026-01-01T00:00:00Z".into()), ..Replay::default() };
         let Err(Failure::Words(told)) = open(&Config::default(), &command).await else { panic!("it is refused") };
         assert!(told.contains("reach log export --since"), "{told}");
+    }
+
+    /// A flag that would be passed over is refused.
+    #[tokio::test]
+    async fn a_split_of_decisions_and_a_limit_of_nothing_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.jsonl");
+        write_atomic(&log, b"{\"decision_id\": \"d\", \"body\": {}}\n").unwrap();
+        let command = Replay { log: Some(log.clone()), split: Some("dev".into()), ..Replay::default() };
+        let Err(Failure::Words(told)) = open(&Config::default(), &command).await else { panic!("it is refused") };
+        assert!(told.contains("--split dev") && told.contains("decisions"), "{told}");
+        let command = Replay { log: Some(log.clone()), limit: Some(0), ..Replay::default() };
+        let Err(Failure::Words(told)) = run(Config::default(), &command, &Out::to(std::io::sink())).await else { panic!("it is refused") };
+        assert!(told.contains("--limit 0"), "{told}");
+        let html = folder.path().join("not/there/report.html");
+        let command = Replay { log: Some(log.clone()), html: Some(html.clone()), ..Replay::default() };
+        let Err(Failure::Words(told)) = run(Config::default(), &command, &Out::to(std::io::sink())).await else { panic!("it is refused") };
+        assert!(told.contains("there is no folder") && !html.exists(), "{told}");
+        write_atomic(&log, b"{\"query\": \"q\", \"expcted\": []}\n").unwrap();
+        let command = Replay { log: Some(log.clone()), ..Replay::default() };
+        let told = format!("{:?}", open(&Config::default(), &command).await.err().unwrap());
+        assert!(told.contains("expcted") && told.contains("log.jsonl:1"), "{told}");
+        write_atomic(&log, b"{\"query\": \"q\", \"split\": \"test\"}\n").unwrap();
+        let command = Replay { log: Some(log), split: Some("dev".into()), ..Replay::default() };
+        let told = format!("{:?}", open(&Config::default(), &command).await.err().unwrap());
+        assert!(told.contains("there are test"), "{told}");
     }
 
     #[tokio::test]

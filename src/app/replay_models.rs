@@ -109,7 +109,7 @@ pub(super) async fn tried(
         }
         let calibrated = confidence::knows(models.arms().map(|(_, info)| info));
         // thresholds of the models in use are no start for others
-        let from = if i == 0 { policy.clone() } else { tried::start(policy) };
+        let from = if i == 0 && policy.holds_for(&fingerprints) { policy.clone() } else { tried::start(policy) };
         // each model has a store of its own, named after what it is, so that a kept one holds its vectors
         let store = place.join(format!("model-{}", slug(&spec.name)));
         let bench = Bench::untaught(models.clone(), manifests.clone(), from.clone(), &store).await?;

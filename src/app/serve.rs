@@ -5,6 +5,7 @@
 
 use super::demo::Demo;
 use super::parts::Parts;
+use super::policies;
 use super::probe::{ByGuard, HttpProbe};
 use crate::api;
 use crate::api::service::Service;
@@ -45,6 +46,12 @@ pub async fn run(config: Config, up: &Up, out: &Out) -> Result<Exit, Failure> {
         pending = parts.loaded.pending,
         "registry loaded"
     );
+    if !up.demo {
+        let view = parts.views.load();
+        for namespace in policies::idle_points(&view.policy, view.catalog.agents().map(|a| a.entry.key.namespace.as_str())) {
+            tracing::warn!(namespace, "policy.points names a namespace of which no agent is registered; mistyped?");
+        }
+    }
     parts.deliver().await?;
     // announced before the doors open: until the demo fleet can be found, nothing is ready
     let demo = if up.demo { Some(Demo::read(&parts)?) } else { None };

@@ -4,12 +4,12 @@ use super::replay::{History, aim, open};
 use crate::cli::{Exit, Failure, Out, Replay, Tune, Won, say};
 use crate::config::Config;
 use crate::error::Error;
-use crate::eval::replay::entry::Entry;
+use crate::eval::replay::entry::{Entry, Once};
 use crate::eval::replay::figures::Figures;
 use crate::eval::replay::{self};
 use crate::eval::tune::{self, Tuned};
 use rayon::prelude::*;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 fn figures(f: &Figures) -> String {
     let p = |s: Option<replay::figures::Share>| s.map_or("–".into(), |s| format!("{:.1} %", s.value * 100.0));
@@ -45,14 +45,23 @@ fn text(tuned: &Tuned) -> String {
 /// The last labelled entries of a history, in memory.
 fn entries(history: &History, limit: usize) -> Result<Vec<Entry>, Error> {
     let mut kept: VecDeque<Entry> = VecDeque::new();
+    let (mut once, mut about) = (Once::default(), HashSet::new());
     let mut source = history.entries()?.peekable();
     while source.peek().is_some() {
         let batch: Vec<_> = source.by_ref().take(512).collect::<Result<_, _>>()?;
         let parsed: Vec<Entry> = batch.into_par_iter().map(replay::entry::Raw::entry).collect::<Result<_, _>>()?;
-        kept.extend(parsed.into_iter().filter(|e| history.labels.of(e).is_known()));
+        for entry in parsed {
+            if once.first(&entry.id) {
+                about.extend(history.labels.about(&entry));
+                kept.extend(Some(entry).filter(|e| history.labels.of(e).is_known()));
+            }
+        }
         while kept.len() > limit {
             kept.pop_front();
         }
+    }
+    for told in [once.told(), history.labels.unfit(&about)].into_iter().flatten() {
+        say(&format!("warning: {told}"));
     }
     Ok(kept.into())
 }
@@ -86,5 +95,5 @@ pub async fn run(config: Config, command: &Tune, out: &Out) -> Result<Won, Failu
     let won = !tuned.change.is_empty();
     let kept: Vec<&str> = tuned.parts.iter().filter(|p| p.kept).map(|p| p.part.as_str()).collect();
     let why = format!("{} on {} distinct requests, for {}", kept.join(", "), tuned.requests, tuned.aim);
-    Ok(Won { exit: if won { Exit::Ok } else { Exit::Negative }, change: won.then_some(tuned.change), why })
+    Ok(Won { exit: if won { Exit::Ok } else { Exit::Negative }, change: won.then_some(tuned.change), why, fitted_on: tuned.models })
 }

@@ -172,7 +172,8 @@ pub fn texts(lang: Lang, file: Option<&Path>) -> Result<(Vec<String>, String), E
     let path = file.map(Path::to_path_buf).or_else(|| beside.is_file().then_some(beside));
     if let Some(path) = path {
         let place = path.display().to_string();
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::invalid_at(&place, "a file of one text a line", e.to_string()))?;
+        let text =
+            crate::config::files::read_text(&path).map_err(|e| Error::invalid_at(&place, "a file of one text a line", e.to_string()))?;
         let found = lines(&text);
         if found.is_empty() {
             return Err(Error::invalid_at(&place, "at least one text", "one a line"));

@@ -82,11 +82,11 @@ pub struct EvalRun {
     /// Learns from these outcomes first: labelled queries, or an outcome log (JSON lines).
     #[arg(long, value_name = "FILE")]
     pub outcomes: Option<PathBuf>,
-    /// Only labelled queries of this split are learned from.
-    #[arg(long, value_name = "SPLIT", default_value = "train")]
-    pub outcomes_split: String,
+    /// Only labelled queries of this split are learned from; `train` when left out.
+    #[arg(long, value_name = "SPLIT", requires = "outcomes")]
+    pub outcomes_split: Option<String>,
     /// At most this many labelled queries a capability, drawn with the seed.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "outcomes")]
     pub per_capability: Option<usize>,
     /// Writes the features of each query to this file, for fitting.
     #[arg(long, value_name = "FILE")]

@@ -2,6 +2,7 @@
 
 use crate::cli::backend::Backend;
 use crate::cli::{App, Common, Exit, Failure, Out, say};
+use crate::config::files::read_text;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -35,12 +36,31 @@ pub enum SwapCommand {
 }
 
 fn labels(path: &PathBuf) -> Result<Vec<Value>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
-    text.lines()
+    let text = read_text(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
+    let all: Vec<Value> = text
+        .lines()
         .enumerate()
         .filter(|(_, l)| !l.trim().is_empty())
         .map(|(i, l)| serde_json::from_str(l).map_err(|e| Failure::words(format!("{}:{}: {e}", path.display(), i + 1))))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    if all.is_empty() {
+        return Err(Failure::words(format!("{}: there is no label in it", path.display())));
+    }
+    Ok(all)
+}
+
+/// A share in percent with its 95 % bounds and how many decisions it is a share of.
+fn bounded(share: &Value) -> String {
+    let percent = |key: &str| share[key].as_f64().map(|x| format!("{:.1}", x * 100.0));
+    match (percent("value"), percent("low"), percent("high")) {
+        (Some(value), Some(low), Some(high)) => format!("{value} % [{low}, {high}] of {}", share["of"]),
+        _ => "–".into(),
+    }
+}
+
+/// A threshold in at most four digits: JSON carries single precision as 0.44999998807907104.
+fn threshold(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "–".into(), |x| ((x * 1e4).round() / 1e4).to_string())
 }
 
 fn text(state: &Value) -> String {
@@ -67,13 +87,13 @@ fn text(state: &Value) -> String {
         lines.push(format!(
             "thresholds ({}): auto {}, suggest {}",
             report["how"].as_str().unwrap_or(""),
-            report["point"]["auto"],
-            report["point"]["suggest"]
+            threshold(&report["point"]["auto"]),
+            threshold(&report["point"]["suggest"])
         ));
         for (name, key) in [("in use", "figures_now"), ("prepared", "figures_then")] {
             let f = &report[key];
             if f.is_object() {
-                let of = |figure: &str| share(&f[figure]["value"]);
+                let of = |figure: &str| bounded(&f[figure]);
                 lines.push(format!(
                     "{name}: auto {}, precision {}, miss {}, top-1 {}",
                     of("auto"),
@@ -127,5 +147,21 @@ impl SwapCommand {
             out.line(&text(&state))?
         }
         Ok(if state["state"] == "failed" { Exit::Negative } else { Exit::Ok })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_with_their_bounds_and_thresholds_are_short() {
+        let share = json!({"value": 1.0, "low": 0.7719, "high": 1.0, "of": 13});
+        let state = json!({"state": "ready", "models": ["a"], "report": {
+            "requests": 40, "how": "labels", "point": {"auto": f64::from(0.45f32), "suggest": 0.2},
+            "figures_then": {"auto": null, "auto_precision": share},
+        }});
+        let told = text(&state);
+        assert!(told.contains("auto 0.45, suggest 0.2") && told.contains("precision 100.0 % [77.2, 100.0] of 13"), "{told}");
     }
 }

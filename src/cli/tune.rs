@@ -58,6 +58,8 @@ pub struct Won {
     pub change: Option<PolicyChange>,
     /// Why, for those who read the versions later.
     pub why: String,
+    /// Fingerprints of the models whose decisions it was fitted on; it is put in force with the same ones in use alone.
+    pub fitted_on: Vec<String>,
 }
 
 /// The store of `--data`, or the server when that store is in use.
@@ -103,7 +105,7 @@ impl Tune {
             }
             return Ok(Exit::Ok);
         }
-        let Won { exit, change, why } = app.tune(common.config(vec![])?, self, out).await?;
+        let Won { exit, change, why, fitted_on } = app.tune(common.config(vec![])?, self, out).await?;
         if !self.apply {
             return Ok(exit);
         }
@@ -111,7 +113,8 @@ impl Tune {
             say("nothing won; nothing is applied");
             return Ok(exit);
         };
-        let state = backend(common, app).await?.admin("policy", Some(json!({ "apply": change, "by": "tune", "why": why }))).await?;
+        let request = json!({ "apply": change, "by": "tune", "why": why, "fitted_on": fitted_on });
+        let state = backend(common, app).await?.admin("policy", Some(request)).await?;
         say(&format!("version {} of the policy is in force; `reach tune --rollback` goes back", state["active"]));
         Ok(exit)
     }

@@ -1,11 +1,27 @@
-//! Writing files so that a crash leaves the old one or the new one, never half of either.
+//! Writing files so that a crash leaves the old one or the new one, never half of either; reading text files that people made.
 
+use crate::types::plain;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The text of a file without its byte order mark; what is packed or no UTF-8 is an error that says what it is.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = std::fs::read(path)?;
+    let text = plain::text(&bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    Ok(text.to_string())
+}
+
+/// The same for files that are read line by line.
+pub fn open_text(path: &Path, capacity: usize) -> io::Result<BufReader<File>> {
+    let mut file = BufReader::with_capacity(capacity.max(64), File::open(path)?);
+    let mark = plain::begins(file.fill_buf()?).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    file.consume(mark);
+    Ok(file)
+}
 
 /// Replaces `path` by `bytes`: written beside it, synced, renamed over it, and the folder synced. Folders above are made.
 /// Cost: two syncs. The file that was there keeps its place until the new one is whole.
@@ -39,6 +55,19 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_read_without_its_mark_and_packed_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        write_atomic(&path, b"\xEF\xBB\xBF{}\n[]\n").unwrap();
+        let lines: Vec<String> = open_text(&path, 64).unwrap().lines().map(|l| l.unwrap()).collect();
+        assert_eq!((read_text(&path).unwrap().as_str(), lines), ("{}\n[]\n", vec!["{}".to_string(), "[]".to_string()]));
+        write_atomic(&path, b"\x1F\x8B\x08").unwrap();
+        for e in [read_text(&path).unwrap_err(), open_text(&path, 64).unwrap_err()] {
+            assert!(e.to_string().contains("gunzip"), "{e}");
+        }
+    }
 
     #[test]
     fn replaces_and_leaves_nothing_beside() {

@@ -29,16 +29,19 @@ pub(super) fn read(r: &mut Reader<'_>) -> Policy {
         cooccurrence_cap: share(r, "cooccurrence_cap", shipped.bonus.cooccurrence_cap),
         tenant: share(r, "tenant", shipped.bonus.tenant),
     });
+    let point = r.section("point", |r| read_point(r, &OperatingPoint::shipped()));
+    // what a namespace leaves out is as for all
+    let common = point.clone().unwrap_or_else(OperatingPoint::shipped);
     Policy {
         generation: shipped.generation,
         default_preset,
         presets,
         bonus,
         live_margin: share(r, "live_margin", shipped.live_margin),
-        point: r.section("point", point),
+        point,
         points: r.section("points", |r| {
             let names = r.names();
-            names.into_iter().filter_map(|n| r.section(&n, point).map(|p| (n, p))).collect()
+            names.into_iter().filter_map(|n| r.section(&n, |r| read_point(r, &common)).map(|p| (n, p))).collect()
         }),
         fitted_for: r.list("fitted_for", &[]),
         rules: r.tables("rules", rule),
@@ -92,22 +95,25 @@ fn preset(r: &mut Reader<'_>, base: &Preset) -> Preset {
     }
 }
 
-fn point(r: &mut Reader<'_>) -> Option<OperatingPoint> {
-    let shipped = OperatingPoint::default();
-    let learned = r.names().iter().any(|n| n == "auto_learned");
-    let auto_learned = share(r, "auto_learned", shipped.auto);
+/// A point, when any of its keys is written; the others are those of `base`. `auto_learned` goes with `auto`: where `auto` is written and it is not, it
+/// is the same.
+fn read_point(r: &mut Reader<'_>, base: &OperatingPoint) -> Option<OperatingPoint> {
+    let written = r.names();
+    let has = |name: &str| written.iter().any(|n| n == name);
+    let auto = share(r, "auto", base.auto);
+    let learned = share(r, "auto_learned", base.auto_learned.unwrap_or(base.auto));
     let point = OperatingPoint {
-        auto: share(r, "auto", shipped.auto),
-        auto_learned: learned.then_some(auto_learned),
-        auto_margin: share(r, "auto_margin", shipped.auto_margin),
-        suggest: share(r, "suggest", shipped.suggest),
-        floor: share(r, "floor", shipped.floor),
-        keep_under_floor: r.int("keep_under_floor", shipped.keep_under_floor, 0..=10),
+        auto,
+        auto_learned: if has("auto_learned") { Some(learned) } else { base.auto_learned.filter(|_| !has("auto")) },
+        auto_margin: share(r, "auto_margin", base.auto_margin),
+        suggest: share(r, "suggest", base.suggest),
+        floor: share(r, "floor", base.floor),
+        keep_under_floor: r.int("keep_under_floor", base.keep_under_floor, 0..=10),
     };
     if point.suggest > point.auto.min(point.auto_at(1.0)) {
-        r.fault("suggest", "at most policy.point.auto and auto_learned", "lower it, or raise those");
+        r.fault("suggest", "at most auto and auto_learned of the same point", "lower it, or raise those");
     }
-    (!r.names().is_empty()).then_some(point)
+    (!written.is_empty()).then_some(point)
 }
 
 fn rule(r: &mut Reader<'_>) -> Rule {
@@ -165,7 +171,7 @@ fn fallback(r: &mut Reader<'_>) -> Option<Fallback> {
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
-    use crate::types::policy::{Policy, RuleAction};
+    use crate::types::policy::{OperatingPoint, Policy, RuleAction};
 
     #[test]
     fn nothing_written_is_the_shipped_policy() {
@@ -187,8 +193,25 @@ mod tests {
     fn a_point_is_one_only_when_written() {
         assert_eq!(Config::parse("[policy.point]\n", &[]).unwrap().policy.point, None);
         assert_eq!(Config::parse("[policy.point]\nauto = 0.9\n", &[]).unwrap().policy.point.unwrap().auto, 0.9);
-        let e = Config::parse("[policy.point]\nauto = 0.2\n", &[]).unwrap_err();
+        let e = Config::parse("[policy.point]\nauto = 0.1\n", &[]).unwrap_err();
         assert_eq!(e.faults[0].pointer, "policy.point.suggest");
+    }
+
+    /// Keys that are left out keep the shipped point, in the file, in flags, and for namespaces that of all.
+    #[test]
+    fn one_key_of_a_point_moves_no_other() {
+        let shipped = OperatingPoint::shipped();
+        let point = |text: &str| Config::parse(text, &[]).unwrap().policy.point.unwrap();
+        assert_eq!(point("[policy.point]\nsuggest = 0.3\n"), OperatingPoint { suggest: 0.3, ..shipped.clone() });
+        assert_eq!(point("[policy.point]\nfloor = 0.05\n"), OperatingPoint { floor: 0.05, ..shipped.clone() });
+        let flag = crate::config::Override::new("policy.point.suggest", "0.3", "--set");
+        assert_eq!(Config::parse("", &[flag]).unwrap().policy.point.unwrap().auto, shipped.auto);
+        // learned candidates are not delivered sooner than an operator says
+        assert_eq!(point("[policy.point]\nauto = 0.95\n"), OperatingPoint { auto: 0.95, auto_learned: None, ..shipped.clone() });
+        let both = Config::parse("[policy.point]\nauto = 0.85\n[policy.points.hr]\nsuggest = 0.4\n", &[]).unwrap().policy;
+        assert_eq!(both.points["hr"], OperatingPoint { suggest: 0.4, ..both.point.unwrap() });
+        let own = Config::parse("[policy.points.hr]\nsuggest = 0.4\n", &[]).unwrap().policy;
+        assert_eq!((&own.point, &own.points["hr"]), (&None, &OperatingPoint { suggest: 0.4, ..shipped }));
     }
 
     #[test]

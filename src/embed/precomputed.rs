@@ -6,7 +6,8 @@
 
 use super::fp32::normalised;
 use super::{Embed, EmbedError, Embedding, ModelInfo};
-use crate::types::Lang;
+use crate::config::files::read_text;
+use crate::types::{Lang, plain};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -69,7 +70,7 @@ impl Precomputed {
         let mut rows: Vec<(String, Vec<f32>)> = Vec::new();
         if path.extension().is_some_and(|e| e == "npy") {
             let beside = path.with_extension("txt.jsonl");
-            let texts = std::fs::read_to_string(&beside).map_err(|e| fault(&beside, format!("the texts of the rows: {e}")))?;
+            let texts = read_text(&beside).map_err(|e| fault(&beside, format!("the texts of the rows: {e}")))?;
             let texts: Vec<String> = texts
                 .lines()
                 .filter(|l| !l.trim().is_empty())
@@ -81,7 +82,7 @@ impl Precomputed {
             }
             rows.extend(texts.into_iter().zip(vectors));
         } else {
-            let text = std::str::from_utf8(&bytes).map_err(|e| fault(path, e))?;
+            let text = plain::text(&bytes).map_err(|why| fault(path, why))?;
             for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
                 let row: Row = serde_json::from_str(line)
                     .map_err(|e| fault(path, format!("line {}: an object with text and vector was expected: {e}", i + 1)))?;
@@ -95,7 +96,11 @@ impl Precomputed {
                 return Err(fault(path, format!("row {} has {} dimensions, the first has {dim}", i + 1, vector.len())));
             }
             let unit = normalised(vector).ok_or_else(|| fault(path, format!("row {} is zero or not a number", i + 1)))?;
-            by_text.insert(Arc::from(text.trim()), Arc::from(unit));
+            let (text, unit): (Arc<str>, Arc<[f32]>) = (Arc::from(text.trim()), Arc::from(unit));
+            if by_text.insert(text.clone(), unit.clone()).is_some_and(|before: Arc<[f32]>| before != unit) {
+                let shown: String = text.chars().take(40).collect();
+                return Err(fault(path, format!("row {}: {shown:?} stands in it twice with different vectors", i + 1)));
+            }
         }
         if by_text.is_empty() {
             return Err(fault(path, "no vector in it"));
@@ -176,6 +181,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mixed = put(folder.path(), "m.jsonl", b"{\"text\":\"a\",\"vector\":[1,0]}\n{\"text\":\"b\",\"vector\":[1,0,0]}\n");
         assert!(Precomputed::read(&mixed, Lang::Mixed).err().unwrap().to_string().contains("3 dimensions"));
+        let twice = put(folder.path(), "t.jsonl", b"{\"text\":\"refund\",\"vector\":[1,0]}\n{\"text\":\"refund \",\"vector\":[0,1]}\n");
+        assert!(Precomputed::read(&twice, Lang::Mixed).err().unwrap().to_string().contains("row 2: \"refund\""));
+        let same = put(folder.path(), "s.jsonl", b"\xEF\xBB\xBF{\"text\":\"a\",\"vector\":[1,0]}\n{\"text\":\"a\",\"vector\":[2,0]}\n");
+        assert_eq!(Precomputed::read(&same, Lang::Mixed).unwrap().len(), 1);
+        let packed = put(folder.path(), "p.jsonl", b"\x1F\x8B\x08\x00");
+        assert!(Precomputed::read(&packed, Lang::Mixed).err().unwrap().to_string().contains("gunzip"));
         for bad in [&b"\x93NUMPY"[..], b"", b"\x93NUMPY\x01\x00\xff\xff{}", b"\x93NUMPY\x01\x00\x02\x00{}"] {
             let path = put(folder.path(), "bad.npy", bad);
             put(folder.path(), "bad.txt.jsonl", b"\"a\"\n");

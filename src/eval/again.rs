@@ -6,7 +6,7 @@
 //! Cost: one embedding a distinct text, half a millisecond a decision beside it. Not here: what the models were worth (`replay::tried`).
 
 use crate::error::{Class, Error};
-use crate::eval::replay::entry::{Entry, Raw};
+use crate::eval::replay::entry::{Entry, Once, Raw};
 use crate::eval::replay::labels::Labels;
 use crate::eval::replay::settings::Setting;
 use crate::eval::replay::tally::{Row, Tally};
@@ -97,11 +97,13 @@ pub async fn count(
 ) -> Result<Counted, Error> {
     let mut tally = Tally::new(settings, config);
     let mut left_out = 0;
+    let mut once = Once::default();
     let mut source = source.peekable();
     while source.peek().is_some() {
         let batch: Vec<Raw> = source.by_ref().take(BATCH).collect::<Result<_, _>>()?;
         let n = batch.len();
-        let entries: Vec<Entry> = batch.into_par_iter().map(Raw::entry).collect::<Result<_, _>>()?;
+        let mut entries: Vec<Entry> = batch.into_par_iter().map(Raw::entry).collect::<Result<_, _>>()?;
+        entries.retain(|e| once.first(&e.id));
         let asked = stream::iter(entries.into_iter().map(|e| again(bench, e))).buffered(SIDE_BY_SIDE);
         let decided: Vec<Option<Entry>> = asked.try_collect().await?;
         left_out += decided.iter().filter(|e| e.is_none()).count() as u64;

@@ -9,6 +9,7 @@ use crate::eval::replay::aim::Aim;
 use crate::eval::replay::entry::{Entry, Raw};
 use crate::eval::replay::figures::Figures;
 use crate::eval::replay::labels::Labels;
+use crate::eval::replay::recommend::{Advice, Recommended};
 use crate::eval::replay::settings::{self, Axis, Sweep, point_of};
 use crate::eval::replay::{self};
 use crate::route::confidence;
@@ -27,6 +28,31 @@ use std::sync::Arc;
 
 /// Requests shown on which the models differ.
 const SHOWN: usize = 20;
+
+/// Said when labels don't move thresholds.
+const KEPT: &str = "; the thresholds shipped with these models are kept";
+
+/// The fit that is taken, if any, and what should be known of it. One that may be luck takes the place of the shipped thresholds only where none were
+/// shipped for the models (`known`).
+fn taken<'a>(advice: &'a Advice, aim: &Aim, known: bool) -> (Option<&'a Recommended>, Option<String>) {
+    match &advice.recommended {
+        Some(r) if r.surely => (Some(r), None),
+        Some(r) if known => {
+            (None, Some(format!("the labels are too thin to refit thresholds: {}{KEPT}", doubts(aim, &advice.why, &r.chosen_on))))
+        }
+        Some(r) => (Some(r), Some(doubts(aim, &advice.why, &r.chosen_on))),
+        None => (None, Some(if known { format!("{}{KEPT}", advice.why) } else { advice.why.clone() })),
+    }
+}
+
+/// Why a fit is not sure: the bounds of the figures that are limited.
+fn doubts(aim: &Aim, why: &str, f: &Figures) -> String {
+    let bounds = aim.limits.iter().filter_map(|l| {
+        let s = f.get(l.metric)?;
+        Some(format!("{} between {:.2} and {:.2} on {} decisions", l.metric.name(), s.low, s.high, s.of))
+    });
+    format!("{why} ({})", bounds.collect::<Vec<_>>().join(", "))
+}
 
 /// How thresholds for the new models were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -70,7 +96,7 @@ pub struct Agreement {
     pub change: PolicyChange,
     /// Figures of the models in use on labelled requests, under the policy in force.
     pub figures_now: Option<Figures>,
-    /// Figures of the new ones at the refitted thresholds, on the half they were not chosen on.
+    /// Figures of the new ones: at refitted thresholds on the half they were not chosen on, at shipped ones on all labelled requests.
     pub figures_then: Option<Figures>,
     /// What should be known.
     pub notes: Vec<String>,
@@ -166,23 +192,22 @@ pub async fn agree(
     if recent.is_empty() {
         notes.push("no recent request with its text is in the decision log: nothing could be compared".into());
     }
+    notes.extend(labels.unfit(&of_then.iter().flat_map(|e| labels.about(e)).collect()));
     // thresholds of other models are no starting point
-    let plain = Policy { point: None, points: Default::default(), fitted_for: Vec::new(), ..policy.clone() };
+    let plain = policy.without_points();
     let config = replay::Config { seed: 7, holdout: 0.5, aim: aim.clone(), moves: 0, swept: vec![Sweep::Threshold] };
     let labelled = of_then.iter().any(|e| labels.of(e).is_known());
     let (mut figures_now, mut figures_then, mut fitted) = (None, None, None);
     if labelled {
         let report = replayed(&of_then, labels, &plain, &config)?;
-        match &report.advice.recommended {
-            Some(r) => {
-                fitted =
-                    settings::with_base(&plain, settings::of(&config.swept, &plain)).into_iter().nth(r.index).map(|s| point_of(&s.policy));
-                figures_then.clone_from(&r.held_out);
-                if !r.surely {
-                    notes.push(format!("{}: it may be luck", report.advice.why));
-                }
-            }
-            None => notes.push(report.advice.why.clone()),
+        let (taken, why) = taken(&report.advice, aim, known);
+        notes.extend(why);
+        if let Some(r) = taken {
+            fitted = settings::with_base(&plain, settings::of(&config.swept, &plain)).into_iter().nth(r.index).map(|s| point_of(&s.policy));
+            figures_then.clone_from(&r.held_out);
+        }
+        if fitted.is_none() && known {
+            figures_then = report.settings.iter().find(|s| s.axis == Axis::Current).map(|s| s.figures.clone());
         }
         notes.extend(report.advice.thin.clone());
         let in_use = replayed(&of_now, labels, &policy, &replay::Config { swept: Vec::new(), ..config })?;
@@ -232,4 +257,32 @@ pub async fn agree(
         figures_then,
         notes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::replay::testing::planted_threshold;
+
+    /// A fit on few labels does not take the place of what ships with a model, and says why with its bounds; where nothing ships it is better than nothing.
+    #[test]
+    fn thin_labels_leave_the_shipped_thresholds() {
+        let aim: Aim = "auto precision >= 0.9".parse().unwrap();
+        let config = replay::Config { seed: 7, holdout: 0.5, aim: aim.clone(), moves: 0, swept: vec![Sweep::Threshold] };
+        let of = |n: usize| {
+            let (entries, labels) = planted_threshold(3, n, 0.7);
+            replayed(&entries, &labels, &Policy::default(), &config).unwrap().advice
+        };
+        let few = of(60);
+        let (kept, why) = taken(&few, &aim, true);
+        let why = why.unwrap();
+        assert!(
+            kept.is_none() && why.contains("too thin") && why.contains("auto precision between 0.") && why.contains("are kept"),
+            "{why}"
+        );
+        let (fitted, why) = taken(&few, &aim, false);
+        assert!(fitted.is_some() && why.unwrap().contains("it may be luck"));
+        let many = of(800);
+        assert!(matches!(taken(&many, &aim, true), (Some(r), None) if r.surely));
+    }
 }

@@ -10,10 +10,6 @@ pub fn head() -> Value {
     json!({ "features": features::NAMES, "confidence": confidence::NAMES })
 }
 
-fn is_right(query: &Labelled, agent: &str, capability: &str) -> bool {
-    query.expected.iter().any(|(a, c)| a == agent && c == capability)
-}
-
 /// One query: features of each candidate, whether it is right, the features of the confidence, and what was answered. Numbers are rounded to five digits.
 pub fn line(query: &Labelled, asked: &Asked) -> Value {
     let round = |v: &f32| (f64::from(*v) * 1e5).round() / 1e5;
@@ -23,7 +19,7 @@ pub fn line(query: &Labelled, asked: &Asked) -> Value {
         .iter()
         .filter(|i| !i.features.is_empty())
         .map(|i| {
-            let right = is_right(query, &i.agent.agent_id, &i.capability);
+            let right = query.is_right(&i.agent.agent_id, &i.capability);
             json!({ "right": right, "named": i.named.is_some(), "folded": &*i.folded, "x": i.features.iter().map(round).collect::<Vec<_>>() })
         })
         .collect();
@@ -35,7 +31,7 @@ pub fn line(query: &Labelled, asked: &Asked) -> Value {
             "kind": asked.decision.kind,
             "first": asked.decision.candidates.first().map(|c| [&*c.agent.agent_id, &*c.capability]),
             "probability": round(&asked.decision.confidence.get()),
-            "right": asked.decision.candidates.first().is_some_and(|c| is_right(query, &c.agent.agent_id, &c.capability)),
+            "right": asked.decision.candidates.first().is_some_and(|c| query.is_right(&c.agent.agent_id, &c.capability)),
             "why": asked.decision.reasons.first().map(|r| r.code.to_string()),
         },
         "confidence": asked.list.facts.features.iter().map(round).collect::<Vec<_>>(),

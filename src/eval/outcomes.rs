@@ -4,7 +4,9 @@
 //! `correct`, `caller`, `tenant`, `previous`, `at`). Out: what was reported and learned. A seed draws at most so many queries a capability.
 //! Not here: learning (`ingest::learn`).
 
+use crate::config::files::read_text;
 use crate::error::Error;
+use crate::eval::queries;
 use crate::ingest::{Ingest, Lesson};
 use crate::route::dice::Dice;
 use crate::types::outcome::Report;
@@ -75,8 +77,8 @@ pub struct Taught {
 
 /// Reads a file; faults name their lines.
 pub fn read(path: &Path) -> Result<Vec<Line>, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::invalid_at(&path.display().to_string(), "a readable JSONL file of outcomes", e.to_string()))?;
+    let text =
+        read_text(path).map_err(|e| Error::invalid_at(&path.display().to_string(), "a readable JSONL file of outcomes", e.to_string()))?;
     let (mut lines, mut faults) = (Vec::new(), Vec::new());
     for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
         let why = match serde_json::from_str::<Line>(line) {
@@ -92,7 +94,29 @@ pub fn read(path: &Path) -> Result<Vec<Line>, Error> {
             break;
         }
     }
+    if lines.is_empty() && faults.is_empty() {
+        return Err(Error::invalid_at(&path.display().to_string(), "at least one outcome", "the file is empty"));
+    }
     if faults.is_empty() { Ok(lines) } else { Err(Error::invalid(faults)) }
+}
+
+/// What of a file is learned from: labelled queries of `split` (`train` when not said), at most `per_capability` each; all of an outcome log, which has
+/// neither splits nor a draw. Nothing left is an error.
+pub fn chosen(lines: Vec<Line>, split: Option<&str>, per_capability: Option<usize>, seed: u64) -> Result<Vec<Line>, Error> {
+    let fault = |flag: &str, expected: &str, hint: String| Err(Error::invalid_at(flag, expected, hint));
+    let there = queries::splits(lines.iter().filter(|l| l.outcome.is_none()).filter_map(|l| l.split.as_deref()));
+    if lines.iter().all(|l| l.outcome.is_some()) {
+        let given = [("--outcomes-split", split.is_some()), ("--per-capability", per_capability.is_some())];
+        if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
+            return fault(flag, "labelled queries as --outcomes", "an outcome log is learned from whole".into());
+        }
+    }
+    let split = split.unwrap_or("train");
+    let taken = take(lines, &Take { split, per_capability, seed });
+    if taken.is_empty() {
+        return fault("--outcomes-split", &format!("at least one labelled query of split {split:?}"), there);
+    }
+    Ok(taken)
 }
 
 /// Draws labelled queries, at most so many a capability; other lines stay as they are.
@@ -201,6 +225,20 @@ mod tests {
         let texts = |l: &[Line]| l.iter().map(|l| l.query.clone()).collect::<Vec<_>>();
         assert_eq!(texts(&some), texts(&take(all.clone(), &how)));
         assert_ne!(texts(&some), texts(&take(all, &Take { seed: 8, ..how })));
+    }
+
+    #[test]
+    fn nothing_to_learn_from_is_an_error_and_no_flag_is_passed_over() {
+        let all = vec![line("q", &[("a", "x")], "dev"), line("r", &[("a", "x")], "test")];
+        let e = chosen(all.clone(), None, None, 7).unwrap_err().to_string();
+        assert!(e.contains("\"train\"") && e.contains("dev, test"), "{e}");
+        assert_eq!(chosen(all.clone(), Some("dev"), Some(1), 7).unwrap().len(), 1);
+        let log = vec![Line { query: "q".into(), outcome: Some("adopted".into()), ..Line::default() }];
+        assert_eq!(chosen(log.clone(), None, None, 7).unwrap().len(), 1);
+        for (split, most, flag) in [(Some("dev"), None, "--outcomes-split"), (None, Some(3), "--per-capability")] {
+            let e = chosen(log.clone(), split, most, 7).unwrap_err().to_string();
+            assert!(e.contains(flag) && e.contains("outcome log"), "{e}");
+        }
     }
 
     #[test]

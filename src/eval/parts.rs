@@ -47,7 +47,7 @@ fn part(all: &[&Judged]) -> Part {
         top1: share(count(&|j| j.in_scope && j.right), inside),
         in_scope_none: share(count(&|j| j.in_scope && j.kind == DecisionKind::None), inside),
         auto_share: share(auto, all.len()),
-        auto_precision: share(count(&|j| j.kind == DecisionKind::Auto && j.right), auto),
+        auto_precision: share(count(&|j| j.kind == DecisionKind::Auto && j.right && j.whole), auto),
         out_of_scope_none: share(count(&|j| !j.in_scope && j.kind == DecisionKind::None), outside),
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         let query = |lang: &str, tags: &[&str]| -> Labelled {
             serde_json::from_value(serde_json::json!({"query": "q", "lang": lang, "tags": tags})).unwrap()
         };
-        let judged = |kind, in_scope, right| Judged { kind, in_scope, right, held: right, confidence: 0.5 };
+        let judged = |kind, in_scope, right| Judged { kind, in_scope, right, whole: right, held: right, confidence: 0.5 };
         let queries = [query("zh", &["typo"]), query("zh", &["typo", "long"]), query("en", &[]), query("en", &[])];
         let all = [
             judged(DecisionKind::Auto, true, true),

@@ -300,19 +300,29 @@ pub struct Asked {
     pub route_ms: f64,
 }
 
-fn is_right(query: &Labelled, agent: &str, capability: &str) -> bool {
-    query.expected.iter().any(|(a, c)| a == agent && c == capability)
-}
-
 /// Places of the expected entries in an ordering.
 fn places<'a>(query: &Labelled, order: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<usize> {
-    order.enumerate().filter(|(_, (a, c))| is_right(query, a, c)).map(|(i, _)| i).collect()
+    order.enumerate().filter(|(_, (a, c))| query.is_right(a, c)).map(|(i, _)| i).collect()
 }
 
 fn by(items: &[Item], key: impl Fn(&Item) -> Option<f32>) -> impl Iterator<Item = (&str, &str)> {
     let mut order: Vec<(f32, usize)> = items.iter().enumerate().filter_map(|(i, it)| Some((key(it)?, i))).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     order.into_iter().filter_map(|(_, i)| items.get(i)).map(|i| (&*i.agent.agent_id, &*i.capability))
+}
+
+/// What a query got, against what was expected of it.
+pub fn judge(query: &Labelled, decision: &Decision) -> Judged {
+    let candidates = || decision.candidates.iter().map(|c| (&*c.agent.agent_id, &*c.capability));
+    let right = candidates().next().is_some_and(|(a, c)| query.is_right(a, c));
+    Judged {
+        kind: decision.kind,
+        in_scope: !query.expected.is_empty(),
+        right,
+        whole: right && query.wants_one(),
+        held: query.held_by(candidates()),
+        confidence: if decision.candidates.is_empty() { 0.0 } else { f64::from(decision.confidence.get()) },
+    }
 }
 
 /// Runs the queries of `config` against `bench`; `tick` is called after each.
@@ -337,10 +347,7 @@ pub async fn run(bench: &Bench, models: &Models, config: &RunConfig, mut each: i
             dense.add(&places(query, by(items, |i| i.cosine)), query.expected.len(), all);
             keyword.add(&places(query, by(items, |i| (i.bm25 > 0.0).then_some(i.bm25))), query.expected.len(), all);
         }
-        let right = candidates.first().is_some_and(|c| is_right(query, &c.agent.agent_id, &c.capability));
-        let held = candidates.iter().any(|c| is_right(query, &c.agent.agent_id, &c.capability));
-        let confidence = if candidates.is_empty() { 0.0 } else { f64::from(asked.decision.confidence.get()) };
-        judged.push(Judged { kind: asked.decision.kind, in_scope, right, held, confidence });
+        judged.push(judge(query, &asked.decision));
         each(query, &asked);
     }
     took.sort_by(f64::total_cmp);

@@ -255,6 +255,13 @@ pub fn tune(
         return Ok(out);
     }
     let mut policy = current.clone();
+    if !current.holds_for(&models) {
+        out.notes.push(format!(
+            "the thresholds in force were fitted for {}, not for the models of these decisions: the shipped ones were taken to start from",
+            current.fitted_for.join(", ")
+        ));
+        policy = current.without_points();
+    }
 
     tick("weights");
     let ranking = Aim { limits: Vec::new(), most: Metric::Top1 };
@@ -353,6 +360,22 @@ mod tests {
         let point = tuned.change.point.as_ref().unwrap();
         assert!((point.auto - 0.6).abs() < 0.06, "{point:?}");
         assert_eq!(tuned.change.fitted_for, ["fake/int8/1"]);
+    }
+
+    /// Thresholds of other models are no start, and what is fitted does not go on naming those models.
+    #[test]
+    fn tuning_starts_from_the_shipped_point_where_that_in_force_is_of_other_models() {
+        let (entries, labels) = planted_threshold(11, 500, 0.6);
+        let aim: Aim = "auto precision >= 0.97".parse().unwrap();
+        let foreign = Policy {
+            point: Some(OperatingPoint { auto: 0.0, suggest: 0.0, auto_margin: 0.3, ..OperatingPoint::default() }),
+            fitted_for: vec!["fake/int8/1".into(), "another".into()],
+            ..Policy::default()
+        };
+        let of = |current: &Policy| tune(&entries, &labels, current, &aim, &config(), |_| {}).unwrap();
+        let (tuned, plain) = (of(&foreign), of(&Policy::default()));
+        assert_eq!((&tuned.change.point, &tuned.change.fitted_for), (&plain.change.point, &vec!["fake/int8/1".to_string()]));
+        assert!(tuned.notes.iter().any(|n| n.contains("another")), "{:?}", tuned.notes);
     }
 
     #[test]

@@ -128,7 +128,7 @@ static SHIPPED: LazyLock<Option<Calibration>> = LazyLock::new(|| Calibration::pa
 
 /// The shipped operating point.
 pub fn shipped_point() -> OperatingPoint {
-    SHIPPED.as_ref().map(|c| c.point.clone()).unwrap_or_default()
+    SHIPPED.as_ref().map_or_else(OperatingPoint::shipped, |c| c.point.clone())
 }
 
 /// Whether the shipped calibration was fitted for every model that was asked. The precision of the encoder does not matter: it is bounded by
@@ -265,6 +265,12 @@ pub fn of(features: Vec<f32>, small: bool) -> Confidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a configuration leaves out of a point is what was fitted: after a refit the numbers of `OperatingPoint::shipped` (and reach.toml) follow.
+    #[test]
+    fn the_shipped_point_is_that_of_the_calibration() {
+        assert_eq!(SHIPPED.as_ref().unwrap().point, OperatingPoint::shipped());
+    }
 
     #[test]
     fn learning_moves_the_confidence_by_its_evidence_and_nothing_else() {

@@ -368,14 +368,14 @@ pub fn shortlist(view: &View, query: &Query) -> Shortlist {
     list
 }
 
-/// Whether thresholds fitted for the models that were asked stand behind the decision: the policy's, where it says for which they were fitted, else the shipped ones.
+/// Whether thresholds fitted for the models in use stand behind the decision: the policy's, where it says for which they were fitted (the same ones, neither
+/// more nor fewer), else the shipped ones.
 fn calibrated(view: &View, recall: &Recall) -> bool {
-    let fitted = &view.policy.fitted_for;
-    if fitted.is_empty() {
+    if view.policy.fitted_for.is_empty() {
         return confidence::covers(view, recall);
     }
-    let mut asked = recall.arms.iter().filter_map(|u| view.arms.get(u.arm)).peekable();
-    asked.peek().is_some() && asked.all(|a| fitted.iter().any(|f| **f == *a.model.fingerprint))
+    let in_use: Vec<&str> = view.arms.iter().map(|a| &*a.model.fingerprint).collect();
+    !in_use.is_empty() && view.policy.holds_for(&in_use)
 }
 
 /// Two requests in one text: the best of each clause stands in front, and the answer is a suggestion that names them.

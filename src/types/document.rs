@@ -6,7 +6,7 @@
 //! Cost: linear. Not here: what the document means (`manifest_check`), reading files (`app`, `cli`).
 
 use crate::types::fault::Fault;
-use crate::types::text;
+use crate::types::{plain, text};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -96,12 +96,7 @@ pub fn json(bytes: &[u8]) -> Result<Value, Fault> {
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, Fault> {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
-        return Err(Fault::new("", "UTF-8 text", "the file is UTF-16: save it as UTF-8"));
-    }
-    std::str::from_utf8(bytes)
-        .map_err(|e| Fault::new("", "UTF-8 text", format!("byte {} is not UTF-8: save the file as UTF-8", e.valid_up_to())))
+    plain::text(bytes).map_err(|why| Fault::new("", "UTF-8 text", why))
 }
 
 fn too_large() -> Fault {

@@ -18,6 +18,7 @@ pub mod manifest_check;
 pub mod message;
 pub mod outbound;
 pub mod outcome;
+pub mod plain;
 pub mod policy;
 pub mod principal;
 pub mod query;

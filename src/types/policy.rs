@@ -94,24 +94,40 @@ impl Default for Bonus {
     }
 }
 
-/// Where `auto`, `suggest` and `none` begin, on the calibrated scale.
+/// Where `auto`, `suggest` and `none` begin, on the calibrated scale. What a document leaves out is as shipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default = "OperatingPoint::shipped")]
 pub struct OperatingPoint {
     /// Confidence from which the first candidate is delivered without asking.
+    #[serde(serialize_with = "short")]
     pub auto: f32,
     /// The same where eight outcomes and more stand behind the first candidate: a confidence that rests on what this very fleet was asked can be
     /// trusted sooner. As `auto` when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "short_if_any")]
     pub auto_learned: Option<f32>,
     /// Smallest lead over the next different capability for `auto`.
+    #[serde(serialize_with = "short")]
     pub auto_margin: f32,
     /// Probability that a right one is among the candidates, from which they are suggested.
+    #[serde(serialize_with = "short")]
     pub suggest: f32,
     /// Similarity floor on the calibrated scale (the original's 0.55 cosine).
+    #[serde(serialize_with = "short")]
     pub floor: f32,
     /// How many candidates under the floor are kept for ranking.
     pub keep_under_floor: usize,
+}
+
+/// Writes 0.45 as 0.45: as a JSON value, single precision would be 0.44999998807907104. What is read back is the same number.
+fn short<S: serde::Serializer>(value: &f32, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(value.to_string().parse().unwrap_or(f64::from(*value)))
+}
+
+fn short_if_any<S: serde::Serializer>(value: &Option<f32>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => short(value, to),
+        None => to.serialize_none(),
+    }
 }
 
 impl Default for OperatingPoint {
@@ -124,6 +140,12 @@ impl Default for OperatingPoint {
 const PROVEN: f32 = 0.8;
 
 impl OperatingPoint {
+    /// The point that was fitted with the shipped calibration: what holds where nothing else is said. A test of `route::confidence` holds it to the
+    /// calibration's file.
+    pub fn shipped() -> Self {
+        Self { auto: 0.91, auto_learned: Some(0.81), auto_margin: 0.0, suggest: 0.2, floor: 0.01, keep_under_floor: 2 }
+    }
+
     /// Confidence from which `auto` begins where outcomes say so much (0..=1) about the first candidate; from eight outcomes on it is `auto_learned`.
     pub fn auto_at(&self, proven: f32) -> f32 {
         self.auto + (self.auto_learned.unwrap_or(self.auto) - self.auto) * (proven / PROVEN).clamp(0.0, 1.0)
@@ -199,8 +221,8 @@ pub struct Policy {
     pub point: Option<OperatingPoint>,
     /// Where they begin when the first candidate belongs to a namespace that has enough evidence of its own.
     pub points: BTreeMap<String, OperatingPoint>,
-    /// Fingerprints of the models that `point` and `points` were fitted for; empty = not said. With other models in use they don't hold, and decisions say
-    /// `uncalibrated`.
+    /// Fingerprints of the models that `point` and `points` were fitted for; empty = not said. With any other set of models in use they don't hold, and
+    /// decisions say `uncalibrated`.
     pub fitted_for: Vec<String>,
     /// Operator rules, all of them applied.
     pub rules: Vec<Rule>,
@@ -276,6 +298,25 @@ impl Default for Policy {
     }
 }
 
+/// Whether two lists of fingerprints name the same models. Thresholds fitted for two models beside each other don't hold where one of them is alone, for
+/// its scores are weighed differently then.
+pub fn same_models<A: AsRef<str>, B: AsRef<str>>(a: &[A], b: &[B]) -> bool {
+    let set = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_string).collect::<std::collections::BTreeSet<_>>();
+    set(&mut a.iter().map(AsRef::as_ref)) == set(&mut b.iter().map(AsRef::as_ref))
+}
+
+impl Policy {
+    /// Whether its points hold with these models in use: they were fitted for the same ones, or don't say for which.
+    pub fn holds_for<A: AsRef<str>>(&self, models: &[A]) -> bool {
+        self.fitted_for.is_empty() || same_models(&self.fitted_for, models)
+    }
+
+    /// The policy without its points: what holds where they were fitted for other models.
+    pub fn without_points(&self) -> Self {
+        Self { point: None, points: BTreeMap::new(), fitted_for: Vec::new(), ..self.clone() }
+    }
+}
+
 /// A fitted change of a policy, kept as a version: what is `None` or empty stays as configured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -344,6 +385,23 @@ impl PolicyChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thresholds_are_written_as_short_as_they_were_meant() {
+        let point = OperatingPoint { auto: 0.45, auto_learned: Some(0.7), suggest: 0.1, ..OperatingPoint::shipped() };
+        let value = serde_json::to_value(&point).unwrap();
+        assert!(value.to_string().contains("\"auto\":0.45,\"auto_learned\":0.7"), "{value}");
+        assert_eq!(serde_json::from_value::<OperatingPoint>(value).unwrap(), point);
+    }
+
+    #[test]
+    fn points_hold_for_the_same_models_and_no_others() {
+        let policy = Policy { fitted_for: vec!["zh".into(), "en".into()], ..Policy::default() };
+        assert!(policy.holds_for(&["en", "zh"]) && Policy::default().holds_for(&["any"]));
+        for other in [&["zh"][..], &["zh", "en", "m3"], &["m3"], &[]] {
+            assert!(!policy.holds_for(other), "{other:?}");
+        }
+    }
 
     #[test]
     fn a_change_is_what_lies_between() {

@@ -117,6 +117,13 @@ async fn thresholds_of_another_model_are_said_to_be() {
     pumps(&w, 0..10).await;
     let d = w.ask("somebody should look after water pump 3").await.decision;
     assert!(d.calibrated && !d.warnings.iter().any(|n| n.code == "uncalibrated"));
+    // fitted for these and one more: scores are weighed differently beside a third, so that it is another set
+    let mut wider = policy.clone();
+    wider.fitted_for.push("bge-m3/int8/1".into());
+    w.ingest.set_policy(wider);
+    let d = w.ask("somebody should look after water pump 3").await.decision;
+    assert!(!d.calibrated && d.warnings.iter().any(|n| n.code == "uncalibrated"));
+    w.ingest.set_policy(policy.clone());
     let (_, models) = others(128);
     let beside = w.ingest.beside(models, |_, _| ()).await.unwrap();
     drop(w.ingest.swap(beside, policy).await.map_err(|(e, _)| e).unwrap());
@@ -178,7 +185,11 @@ async fn agreement_and_thresholds_come_before_the_switch() {
         assert_eq!(report.change.fitted_for, models.fingerprints().iter().map(ToString::to_string).collect::<Vec<_>>());
         assert!(report.figures_then.is_some());
     } else {
-        assert!(report.notes.iter().any(|n| n.contains("no setting") || n.contains("too little")), "{:?}", report.notes);
+        assert!(
+            report.notes.iter().any(|n| n.contains("no setting") || n.contains("too little") || n.contains("too thin")),
+            "{:?}",
+            report.notes
+        );
     }
     let again = agree(view.clone(), then(), clock, &recent, &labels, &aim, &mut || ()).await.unwrap();
     assert_eq!(report, again, "deterministic");

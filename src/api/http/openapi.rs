@@ -70,6 +70,7 @@ fn admin() -> [(String, Value); 4] {
         json!({
             "apply": {"type": "object", "description": "A change of the policy: point, points, fitted_for, presets, default_preset, live_margin, bonus."},
             "why": text("Why, for those who read the versions later."),
+            "fitted_on": {"type": "array", "items": {"type": "string"}, "description": "Fingerprints of the models whose decisions the change was fitted on; refused unless they are those in use."},
             "force": flag("Applies thresholds although they were fitted for other models than those in use; decisions then say `uncalibrated`."),
             "rollback": {"type": ["integer", "null"], "description": "Version to go back to; 0 = the configuration alone, null = the one before."},
         }),

@@ -14,7 +14,7 @@ pub mod texts;
 
 use crate::embed::models::Models;
 use crate::error::Error;
-use crate::eval::metrics::{self, Judged};
+use crate::eval::metrics;
 use crate::eval::queries::{Labelled, Mode};
 use crate::eval::replay::aim::Aim;
 use crate::eval::replay::entry::{Entry, Raw};
@@ -22,7 +22,7 @@ use crate::eval::replay::figures::Figures;
 use crate::eval::replay::labels::{Labels, RawLabel};
 use crate::eval::replay::settings::{Axis, Sweep};
 use crate::eval::replay::{self, settings};
-use crate::eval::run::{Asked, Bench};
+use crate::eval::run::{Asked, Bench, judge};
 use crate::route::logged::{Body, Logged};
 use crate::route::shortlist::Item;
 use crate::types::manifest::Manifest;
@@ -113,10 +113,6 @@ pub struct Report {
     pub pairs: Vec<pairs::Pair>,
 }
 
-fn is_right(query: &Labelled, agent: &str, capability: &str) -> bool {
-    query.expected.iter().any(|(a, c)| a == agent && c == capability)
-}
-
 #[derive(Default)]
 struct Sum {
     n: f64,
@@ -147,7 +143,7 @@ impl Sum {
 }
 
 fn places<'a>(query: &Labelled, order: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<usize> {
-    order.enumerate().filter(|(_, (a, c))| is_right(query, a, c)).map(|(i, _)| i).collect()
+    order.enumerate().filter(|(_, (a, c))| query.is_right(a, c)).map(|(i, _)| i).collect()
 }
 
 fn by_cosine(items: &[Item]) -> Vec<(&str, &str)> {
@@ -205,14 +201,7 @@ pub async fn measure(
             each.push(all.add(&places(query, whole(&asked).into_iter()), expected));
             dense.add(&places(query, by_cosine(&asked.list.items).into_iter()), expected);
         }
-        let candidates = &asked.decision.candidates;
-        judged.push(Judged {
-            kind: asked.decision.kind,
-            in_scope: !query.expected.is_empty(),
-            right: candidates.first().is_some_and(|c| is_right(query, &c.agent.agent_id, &c.capability)),
-            held: candidates.iter().any(|c| is_right(query, &c.agent.agent_id, &c.capability)),
-            confidence: if candidates.is_empty() { 0.0 } else { f64::from(asked.decision.confidence.get()) },
-        });
+        judged.push(judge(query, &asked.decision));
         calibrated &= asked.decision.calibrated;
         let id = format!("q{i}");
         asked.decision.decision_id.clone_from(&id);

@@ -3,7 +3,7 @@
 //! McNemar's exact test on who has a right answer first (only queries where they differ count), and a paired bootstrap on the mean reciprocal rank. Pure.
 
 use super::{Each, OfModel};
-use crate::eval::replay::figures::percentile;
+use crate::eval::replay::figures::{percentile, unseen};
 use crate::route::dice::Dice;
 use serde::Serialize;
 
@@ -59,7 +59,13 @@ fn gain(a: &[Each], b: &[Each], seed: u64) -> (f64, f64, f64) {
         })
         .collect();
     let (low, high) = (percentile(&mut means, 0.025), percentile(&mut means, 0.975));
-    (mean(differences.iter().sum()), low, high)
+    let value = mean(differences.iter().sum());
+    if value != 0.0 && (high - low).abs() < 1e-12 {
+        // the same on every query: as many as these don't rule out may go the other way
+        let doubt = 2.0 * unseen(n as f64) * value.abs();
+        return (value, low - doubt, high + doubt);
+    }
+    (value, low, high)
 }
 
 /// Every pair, the better one first. `models` are sorted, best first.

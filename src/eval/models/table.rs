@@ -1,9 +1,17 @@
 //! The comparison as a table for people.
 
-use super::Report;
+use super::{Refitted, Report};
 
 fn mb(bytes: u64) -> String {
     if bytes == 0 { "–".into() } else { format!("{:.0}", bytes as f64 / 1e6) }
+}
+
+/// Precision of `auto` at refitted thresholds with its 95 % bounds, and whether the aim is kept by luck.
+fn bounds(r: &Refitted) -> String {
+    let luck = if r.surely { "" } else { "; may be luck" };
+    r.held_out.auto_precision.map_or_else(String::new, |s| {
+        format!(", precision {:.1} [{:.1}, {:.1}] of {}{luck}", s.value * 100.0, s.low * 100.0, s.high * 100.0, s.of)
+    })
 }
 
 /// Lines of text. Quality in percent.
@@ -57,7 +65,8 @@ pub fn text(report: &Report) -> String {
     }
     out.push(String::new());
     for m in &report.models {
-        let fitted = m.refitted.as_ref().map_or_else(|| "no setting reaches the aim".to_string(), |r| r.setting.clone());
+        let fitted =
+            m.refitted.as_ref().map_or_else(|| "no setting reaches the aim".to_string(), |r| format!("{}{}", r.setting, bounds(r)));
         let note = if m.note.is_empty() { String::new() } else { format!(" ({})", m.note) };
         let calibrated = if m.calibrated { "" } else { "; confidence was not fitted for it" };
         out.push(format!("{}: {fitted}{note}{calibrated}", m.name));

@@ -2,10 +2,12 @@
 //!
 //! Invariant: a line of a format that this program does not know is refused by name and place, never skipped.
 
+use crate::config::files::open_text;
 use crate::error::Error;
 use crate::route::logged::Logged;
 use crate::store::{DecisionRecord, Packed};
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -78,6 +80,33 @@ impl Raw {
     }
 }
 
+/// Lets each decision through once: logs that were put together may hold one twice. Cost: eight bytes a decision.
+#[derive(Default)]
+pub struct Once {
+    seen: HashSet<u64>,
+    /// Those that came again.
+    pub again: u64,
+}
+
+impl Once {
+    /// Whether a decision comes for the first time.
+    pub fn first(&mut self, id: &str) -> bool {
+        let first = self.seen.insert(hash(id));
+        self.again += u64::from(!first);
+        first
+    }
+
+    /// How many came again, in words.
+    pub fn told(&self) -> Option<String> {
+        (self.again > 0).then(|| format!("{} decisions stand in the log more than once and count once", self.again))
+    }
+}
+
+/// FNV-1a.
+pub fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
@@ -93,8 +122,7 @@ fn unreadable(path: &Path, e: &std::io::Error) -> Error {
 
 /// Tells by its first line what a file holds.
 pub fn holds(path: &Path) -> Result<Holds, Error> {
-    let file = std::fs::File::open(path).map_err(|e| unreadable(path, &e))?;
-    for line in std::io::BufReader::new(file).lines() {
+    for line in open_text(path, 1 << 16).map_err(|e| unreadable(path, &e))?.lines() {
         let line = line.map_err(|e| unreadable(path, &e))?;
         if line.trim().is_empty() {
             continue;
@@ -116,9 +144,8 @@ pub fn holds(path: &Path) -> Result<Holds, Error> {
 
 /// Lines of an export.
 pub fn lines(path: &Path) -> Result<impl Iterator<Item = Result<Raw, Error>> + Send + use<>, Error> {
-    let file = std::fs::File::open(path).map_err(|e| unreadable(path, &e))?;
+    let lines = open_text(path, 1 << 20).map_err(|e| unreadable(path, &e))?.lines().enumerate();
     let path = path.to_path_buf();
-    let lines = std::io::BufReader::with_capacity(1 << 20, file).lines().enumerate();
     Ok(lines
         .filter(|(_, line)| !line.as_ref().is_ok_and(|l| l.trim().is_empty()))
         .map(move |(i, line)| line.map(|text| Raw::Line(format!("{}:{}", path.display(), i + 1), text)).map_err(|e| unreadable(&path, &e))))

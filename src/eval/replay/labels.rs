@@ -3,9 +3,10 @@
 //! In: JSON lines, each for one decision (`decision_id`) or for all with the same text (`query`, and `caller` where given). Out: a [`Truth`] a decision.
 //! Outcomes: acked, adopted and modified = the chosen one is right; rejected, not_mine and overridden = it is wrong (and `correct`, when given, is right);
 //! no_matched_agent with `correct` = a miss; timeout and failed say nothing about who was right.
-//! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong. Of two outcomes the later one
-//! counts; expected answers go over outcomes. Names of capabilities are compared folded (`refundCreate` is `refund_create`).
+//! An outcome says nothing about other agents that offer the same capability: they are unknown, never counted as wrong. Of two outcomes, and of two lists
+//! of expected answers, the later one counts; expected answers go over outcomes said before. Names of capabilities are compared folded (`refundCreate` is `refund_create`).
 
+use crate::config::files::read_text;
 use crate::error::Error;
 use crate::eval::replay::entry::Entry;
 use crate::route::logged::Who;
@@ -14,7 +15,7 @@ use crate::types::AgentKey;
 use crate::types::fault::Fault;
 use crate::types::text::fold_name;
 use serde::Deserialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// Agent (`agent_id`, `namespace/agent_id`, or `*` for any) and capability.
@@ -44,6 +45,27 @@ pub struct RawLabel {
     /// Who should have got it.
     #[serde(default)]
     pub correct: Option<Pair>,
+}
+
+impl RawLabel {
+    /// What is wrong with it, if anything: it is about nothing, says nothing, or says two things of which one is not so.
+    pub fn check(&self) -> Result<(), String> {
+        if self.decision_id.is_none() && self.query.is_none() || self.expected.is_none() && self.outcome.is_none() {
+            return Err("it needs decision_id or query, and expected or outcome".into());
+        }
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let done = matches!(self.outcome, Some(Outcome::Acked | Outcome::Adopted | Outcome::Modified));
+        if expected.is_empty() && (done || self.correct.is_some()) {
+            return Err(
+                "it contradicts itself: expected [] says that nobody can do it, and outcome or correct that somebody did or should have"
+                    .into(),
+            );
+        }
+        if !expected.is_empty() && self.outcome == Some(Outcome::Nobody) {
+            return Err("it contradicts itself: expected says who can do it, and the outcome that nobody can".into());
+        }
+        Ok(())
+    }
 }
 
 /// What came of a delivery.
@@ -87,6 +109,8 @@ pub struct Truth {
     pub twins: bool,
     /// Whether right answers were listed, so that no outcome takes one away.
     listed: bool,
+    /// Whether they were listed twice, and not the same: the later list holds.
+    pub contradicted: bool,
 }
 
 fn is_agent(name: &str, agent: &AgentKey) -> bool {
@@ -128,11 +152,14 @@ impl Truth {
     /// Adds what one label says. `first` = the first candidate of the logged decision.
     fn learn(&mut self, label: &RawLabel, first: Option<Pair>) {
         if let Some(expected) = &label.expected {
+            let same = |a: &[Pair], b: &[Pair]| a.iter().all(|p| b.contains(p)) && b.iter().all(|p| a.contains(p));
+            self.contradicted |= self.listed && !same(expected, &self.right);
             self.closed = true;
             self.twins = false;
             self.listed = true;
-            self.nobody = expected.is_empty() && self.right.is_empty();
-            self.right.extend(expected.iter().cloned());
+            self.nobody = expected.is_empty();
+            self.right.clone_from(expected);
+            self.wrong.retain(|w| !expected.contains(w));
         }
         let Some(outcome) = label.outcome else { return };
         let chosen = label.chosen.clone().or(first);
@@ -190,10 +217,11 @@ impl Truth {
 /// Labels by decision and by text.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    by_id: HashMap<String, Vec<RawLabel>>,
-    by_text: HashMap<String, Vec<RawLabel>>,
-    /// Lines read.
-    pub lines: usize,
+    /// In the order they were said.
+    all: Vec<RawLabel>,
+    /// Places in it.
+    by_id: HashMap<String, Vec<usize>>,
+    by_text: HashMap<String, Vec<usize>>,
     /// Whether they are the outcomes of a store, so that none may fit the decisions that are replayed.
     pub of_store: bool,
 }
@@ -207,16 +235,11 @@ impl Labels {
     /// Reads a labels file. All faults name file and line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|e| Error::invalid_at(&shown, "a readable JSON lines file of labels", e.to_string()))?;
+        let text = read_text(path).map_err(|e| Error::invalid_at(&shown, "a readable JSON lines file of labels", e.to_string()))?;
         let mut out = Self::default();
         let mut faults = Vec::new();
         for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-            let told = serde_json::from_str::<RawLabel>(line).map_err(|e| e.to_string()).and_then(|l| {
-                let about = l.decision_id.is_some() || l.query.is_some();
-                let says = l.expected.is_some() || l.outcome.is_some();
-                if about && says { Ok(l) } else { Err("it needs decision_id or query, and expected or outcome".into()) }
-            });
+            let told = serde_json::from_str::<RawLabel>(line).map_err(|e| e.to_string()).and_then(|l| l.check().map(|()| l));
             match told {
                 Ok(label) => out.add(label),
                 Err(why) if faults.len() < 20 => {
@@ -225,39 +248,60 @@ impl Labels {
                 Err(_) => {}
             }
         }
+        if faults.is_empty() && out.is_empty() {
+            return Err(Error::invalid_at(&shown, "at least one label", "the file is empty"));
+        }
         if faults.is_empty() { Ok(out) } else { Err(Error::invalid(faults)) }
     }
 
     /// Adds one label.
     pub fn add(&mut self, label: RawLabel) {
-        self.lines += 1;
+        let place = self.all.len();
         match (&label.decision_id, &label.query) {
-            (Some(id), _) => self.by_id.entry(id.clone()).or_default().push(label),
-            (None, Some(query)) => self.by_text.entry(query.trim().to_string()).or_default().push(label),
+            (Some(id), _) => self.by_id.entry(id.clone()).or_default().push(place),
+            (None, Some(query)) => self.by_text.entry(query.trim().to_string()).or_default().push(place),
             (None, None) => {}
         }
+        self.all.push(label);
     }
 
     /// Adds all of `other`.
     pub fn extend(&mut self, other: Self) {
-        self.lines += other.lines;
-        for (id, labels) in other.by_id {
-            self.by_id.entry(id).or_default().extend(labels);
-        }
-        for (text, labels) in other.by_text {
-            self.by_text.entry(text).or_default().extend(labels);
-        }
+        other.all.into_iter().for_each(|l| self.add(l));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.lines == 0
+        self.all.is_empty()
+    }
+
+    /// Places of the labels that are about a decision, in the order they were said.
+    pub fn about(&self, entry: &Entry) -> Vec<usize> {
+        let mut places = self.by_id.get(&entry.id).cloned().unwrap_or_default();
+        let caller = |place: &&usize| self.all.get(**place).is_some_and(|l| l.caller.as_ref().is_none_or(|c| *c == entry.caller));
+        let of_text = entry.text.as_ref().and_then(|t| self.by_text.get(t.trim()));
+        places.extend(of_text.into_iter().flatten().filter(caller));
+        places.sort_unstable();
+        places
+    }
+
+    /// Says how many labels are about none of the decisions, from the places of those that are. A store's outcomes may be older than what is replayed.
+    pub fn unfit(&self, about: &HashSet<usize>) -> Option<String> {
+        let (n, first) = (self.len() - about.len().min(self.len()), (0..self.len()).find(|place| !about.contains(place)));
+        let label = first.and_then(|place| self.all.get(place)).filter(|_| !self.of_store)?;
+        let shown: String = label.decision_id.as_ref().or(label.query.as_ref()).map(|s| s.chars().take(60).collect()).unwrap_or_default();
+        Some(format!("{n} of {} labels fit none of the decisions, such as {shown:?}", self.len()))
     }
 
     /// Agents that labels name as right or chosen and that are not among `seen` (`namespace/agent_id`): mistyped, or never a candidate. In order.
     pub fn strangers(&self, seen: &BTreeSet<String>) -> BTreeSet<String> {
-        let all = self.by_id.values().chain(self.by_text.values()).flatten();
-        let named = all.flat_map(|l| l.expected.iter().flatten().chain(&l.chosen).chain(&l.correct)).map(|(agent, _)| agent.as_str());
+        let named =
+            self.all.iter().flat_map(|l| l.expected.iter().flatten().chain(&l.chosen).chain(&l.correct)).map(|(agent, _)| agent.as_str());
         let ids: BTreeSet<&str> = seen.iter().filter_map(|s| s.rsplit('/').next()).collect();
         let known = |name: &str| name == "*" || ids.contains(name) || seen.contains(name);
         named.filter(|name| !known(name)).map(str::to_string).collect()
@@ -268,14 +312,8 @@ impl Labels {
         let mut truth = Truth::default();
         let decision = &entry.logged.decision;
         let first = decision.candidates.first().map(|c| (c.agent.to_string(), c.capability.to_string()));
-        for label in self.by_id.get(&entry.id).into_iter().flatten() {
+        for label in self.about(entry).into_iter().filter_map(|place| self.all.get(place)) {
             truth.learn(label, first.clone());
-        }
-        if let Some(text) = &entry.text {
-            let fits = |l: &&RawLabel| l.caller.as_ref().is_none_or(|c| *c == entry.caller);
-            for label in self.by_text.get(text.trim()).into_iter().flatten().filter(fits) {
-                truth.learn(label, first.clone());
-            }
         }
         truth.as_written(&entry.logged.shortlist.items);
         truth
@@ -324,6 +362,40 @@ mod tests {
         assert_eq!((nobody.of(&who("a", "x")), nobody.in_scope()), (Some(false), Some(false)));
         let any = truth(&[r#"{"expected":[["*","x"]]}"#]);
         assert_eq!(any.of(&who("z", "x")), Some(true));
+    }
+
+    #[test]
+    fn of_two_lists_the_later_one_holds() {
+        let t = truth(&[r#"{"expected":[["a","x"]]}"#, r#"{"expected":[["b","x"]]}"#]);
+        assert_eq!((t.of(&who("a", "x")), t.of(&who("b", "x")), t.contradicted), (Some(false), Some(true), true));
+        let nobody = truth(&[r#"{"expected":[["a","x"]]}"#, r#"{"expected":[]}"#]);
+        assert_eq!((nobody.in_scope(), nobody.contradicted), (Some(false), true));
+        let somebody = truth(&[r#"{"expected":[]}"#, r#"{"expected":[["a","x"]]}"#]);
+        assert_eq!((somebody.of(&who("a", "x")), somebody.in_scope()), (Some(true), Some(true)));
+        let same = truth(&[r#"{"expected":[["a","x"],["b","y"]]}"#, r#"{"expected":[["b","y"],["a","x"]]}"#]);
+        assert!(!same.contradicted && same.of(&who("b", "y")) == Some(true));
+    }
+
+    #[test]
+    fn a_label_that_contradicts_itself_is_a_fault_of_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labels.jsonl");
+        let put = |lines: &str| crate::config::files::write_atomic(&path, lines.as_bytes()).unwrap();
+        for bad in [
+            r#"{"decision_id":"2","expected":[],"outcome":"adopted"}"#,
+            r#"{"decision_id":"2","expected":[],"outcome":"overridden","correct":["a","x"]}"#,
+            r#"{"decision_id":"2","expected":[["a","x"]],"outcome":"nobody"}"#,
+        ] {
+            put(&format!("{{\"decision_id\":\"1\",\"expected\":[]}}\n{bad}\n"));
+            let e = Labels::read(&path).unwrap_err().to_string();
+            assert!(e.contains("labels.jsonl:2") && e.contains("contradicts itself"), "{e}");
+        }
+        put("{\"decision_id\":\"1\",\"expected\":[],\"outcome\":\"rejected\"}\n");
+        assert_eq!(Labels::read(&path).unwrap().len(), 1);
+        put("\u{feff}{\"decision_id\":\"1\",\"expected\":[]}\n");
+        assert_eq!(Labels::read(&path).unwrap().len(), 1, "a byte order mark is no text");
+        put("\n");
+        assert!(Labels::read(&path).unwrap_err().to_string().contains("empty"));
     }
 
     #[test]

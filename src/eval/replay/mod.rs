@@ -22,12 +22,12 @@ pub mod tried;
 use crate::error::Error;
 use crate::types::AgentKey;
 use crate::types::policy::Policy;
-use entry::{Entry, Raw};
+use entry::{Entry, Once, Raw};
 use labels::Labels;
 use rayon::prelude::*;
 use report::Report;
 use settings::Setting;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use tally::{Row, Tally};
 
 /// Log lines decided side by side between two steps of the progress.
@@ -58,30 +58,77 @@ pub fn replay(
     mut tick: impl FnMut(usize),
 ) -> Result<Report, Error> {
     let mut tally = Tally::new(settings::with_base(current, tried), config);
-    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut seen = Seen::default();
     let mut source = source.peekable();
     while source.peek().is_some() {
         let batch: Vec<Raw> = source.by_ref().take(BATCH).collect::<Result<_, _>>()?;
         let wanted = tally.wants_moves();
-        let rows: Vec<Result<(Row, Vec<String>), Error>> = batch
+        let rows: Vec<Result<(Row, About), Error>> = batch
             .into_par_iter()
             .map(|raw| {
                 let entry: Entry = raw.entry()?;
+                let truth = labels.of(&entry);
+                let row = tally.judge(&entry, &truth, &wanted);
                 let agents = if labels.is_empty() { Vec::new() } else { candidates(&entry) };
-                Ok((tally.judge(&entry, &labels.of(&entry), &wanted), agents))
+                Ok((row, About { agents, labels: labels.about(&entry), contradicted: truth.contradicted, id: entry.id }))
             })
             .collect();
         let n = rows.len();
         for row in rows {
-            let (row, agents) = row?;
-            tally.add(row);
-            seen.extend(agents);
+            let (row, about) = row?;
+            if seen.take(about) {
+                tally.add(row);
+            }
         }
         tick(n);
     }
-    let mut report = report::of(tally, labels, config)?;
-    report.unknown_agents = labels.strangers(&seen).into_iter().collect();
+    let mut report = report::of(tally, labels, &seen.labels, config)?;
+    report.unknown_agents = labels.strangers(&seen.agents).into_iter().collect();
+    report.notes.extend(seen.told(labels));
     Ok(report)
+}
+
+/// What of an entry is about the input as a whole.
+struct About {
+    id: String,
+    agents: Vec<String>,
+    labels: Vec<usize>,
+    contradicted: bool,
+}
+
+/// What the entries so far had in them.
+#[derive(Default)]
+struct Seen {
+    once: Once,
+    agents: BTreeSet<String>,
+    labels: HashSet<usize>,
+    contradicted: u64,
+    /// The first of those.
+    example: Option<String>,
+}
+
+impl Seen {
+    /// Notes an entry; whether it is to be counted.
+    fn take(&mut self, about: About) -> bool {
+        if !self.once.first(&about.id) {
+            return false;
+        }
+        self.agents.extend(about.agents);
+        self.labels.extend(about.labels);
+        self.contradicted += u64::from(about.contradicted);
+        if about.contradicted && self.example.is_none() {
+            self.example = Some(about.id);
+        }
+        true
+    }
+
+    /// In words.
+    fn told(&self, labels: &Labels) -> Vec<String> {
+        let contradicted = self.example.as_ref().map(|id| {
+            format!("{} decisions are labelled twice with different answers, such as {id}: the later line holds", self.contradicted)
+        });
+        [self.once.told(), labels.unfit(&self.labels), contradicted].into_iter().flatten().collect()
+    }
 }
 
 /// Agents that were candidates of a decision, each once, dropped ones too.

@@ -1,6 +1,6 @@
 //! The report as one HTML page: curves of misses against misroutes, reliability, histograms, the settings, what moves, coverage.
 
-use super::figures::{Figures, Share};
+use super::figures::{Figures, Share, wilson};
 use super::report::{OfSetting, Report};
 use super::settings::Axis;
 use super::tried::Tried;
@@ -64,11 +64,8 @@ fn confidence(report: &Report) -> Vec<String> {
         .filter_map(|b| {
             let (c, r) = b.confidence.zip(b.share_right)?;
             let n = (b.right + b.wrong + b.nobody) as f64;
-            // Wilson's interval of a share, 95 %
-            let z = 1.96f64;
-            let middle = (r + z * z / (2.0 * n)) / (1.0 + z * z / n);
-            let half = z * (r * (1.0 - r) / n + z * z / (4.0 * n * n)).sqrt() / (1.0 + z * z / n);
-            Some((c, r, (middle - half).max(0.0), (middle + half).min(1.0)))
+            let (low, high) = wilson(r, n);
+            Some((c, r, low, high))
         })
         .collect();
     let mut out = Vec::new();

@@ -215,8 +215,9 @@ pub fn write(setting: &Setting) -> String {
     let policy = &setting.policy;
     let point = super::settings::point_of(policy);
     let points = || {
+        let learned = point.auto_learned.map(|v| format!("auto_learned = {v}\n")).unwrap_or_default();
         format!(
-            "[policy.point]\nauto = {}\nauto_margin = {}\nsuggest = {}\nfloor = {}\nkeep_under_floor = {}\n",
+            "[policy.point]\nauto = {}\n{learned}auto_margin = {}\nsuggest = {}\nfloor = {}\nkeep_under_floor = {}\n",
             point.auto, point.auto_margin, point.suggest, point.floor, point.keep_under_floor
         )
     };
@@ -232,6 +233,21 @@ pub fn write(setting: &Setting) -> String {
             let weights = policy.presets.get(&policy.default_preset).map(|p| p.weights.clone()).unwrap_or_default();
             let lines: Vec<String> = weights.named().iter().map(|(n, w)| format!("{n} = {w}")).collect();
             format!("[policy.presets.{}.weights]\n{}\n", policy.default_preset, lines.join("\n"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::policy::Policy;
+
+    /// What is advised is what was tried: written into the configuration it is the same point.
+    #[test]
+    fn what_is_written_is_what_was_tried() {
+        for setting in super::super::settings::thresholds(&Policy::default()) {
+            let read = crate::config::Config::parse(&write(&setting), &[]).unwrap().policy;
+            assert_eq!(read.point, setting.policy.point, "{}", setting.name);
         }
     }
 }

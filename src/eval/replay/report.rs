@@ -11,7 +11,7 @@ use super::tally::{BINS, Coverage, Group, Move, Tally};
 use super::tried::Tried;
 use crate::error::Error;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,6 +80,9 @@ pub struct Report {
     /// Agents that labels name and that were a candidate of no decision: mistyped, or never found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown_agents: Vec<String>,
+    /// What should be known of the input, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Time of the first and of the last decision.
     pub span: Option<(String, String)>,
     /// Decided again under the logged policy: how many came out as logged, of how many that hold their policy.
@@ -88,7 +91,7 @@ pub struct Report {
     pub exact: u64,
     /// Share of requests held out.
     pub holdout: f64,
-    /// Expected calibration error of the current confidence over these decisions, 20 bins.
+    /// Expected calibration error of the current confidence over these decisions, 10 equal bins, as `ece` of `reach eval run`.
     pub calibration_error: Option<f64>,
     /// Settings: as logged, current, then what was swept.
     pub settings: Vec<OfSetting>,
@@ -129,24 +132,43 @@ fn bins(group: &Group) -> Vec<Bin> {
         .collect()
 }
 
-/// Makes the report of the models with most labelled decisions.
-pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Error> {
-    let Tally { settings, groups, .. } = tally;
+/// Makes the report of the models with most labelled decisions. `about` = the labels that are about a decision.
+pub fn of(tally: Tally, labels: &Labels, about: &HashSet<usize>, config: &Config) -> Result<Report, Error> {
+    let Tally { mut settings, groups, .. } = tally;
     let Some((models, group)) = groups.iter().max_by_key(|(_, g)| (g.labelled, g.decisions)) else {
         return Err(Error::invalid_at("LOG", "at least one decision", "the log is empty"));
     };
     if !labels.is_empty() && !labels.of_store && group.labelled == 0 {
-        return Err(Error::invalid_at(
-            "--labels",
-            "labels of decisions that are in the log",
-            format!("none of the {} labels fits one of the {} decisions: compare decision ids or texts", labels.lines, group.decisions),
-        ));
+        let (expected, hint) = if about.is_empty() {
+            let hint =
+                format!("none of the {} labels fits one of the {} decisions: compare decision ids or texts", labels.len(), group.decisions);
+            ("labels of decisions that are in the log", hint)
+        } else {
+            let hint = format!(
+                "{} of the {} labels fit decisions, and none of them says who was right: timeout and failed don't, no_matched_agent needs correct",
+                about.len(),
+                labels.len()
+            );
+            ("labels that say who was right, or that nobody can", hint)
+        };
+        return Err(Error::invalid_at("--labels", expected, hint));
+    }
+    let models_of: Vec<String> = models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect();
+    let mut notes = Vec::new();
+    for setting in settings.iter_mut().filter(|s| !s.policy.holds_for(&models_of)) {
+        if setting.axis == Axis::Current {
+            notes.push(format!(
+                "the thresholds of the current policy were fitted for {}, not for the models of these decisions: they don't hold, and the shipped ones were taken",
+                setting.policy.fitted_for.join(", ")
+            ));
+        }
+        *setting = setting.elsewhere();
     }
     let mut advice = recommend::advise(&config.aim, &settings, group, &config.swept, config.holdout > 0.0);
     let chosen = advice.recommended.as_ref().map(|r| r.index);
     if let Some(r) = advice.recommended.as_mut().filter(|r| r.write.starts_with("[policy.point]")) {
         // thresholds hold for these models alone
-        let names: Vec<String> = models.split(" + ").filter(|m| !m.is_empty()).map(|m| format!("{m:?}")).collect();
+        let names: Vec<String> = models_of.iter().map(|m| format!("{m:?}")).collect();
         r.write = format!("[policy]\nfitted_for = [{}]\n\n{}", names.join(", "), r.write);
     }
     let rows = settings
@@ -176,7 +198,8 @@ pub fn of(tally: Tally, labels: &Labels, config: &Config) -> Result<Report, Erro
         group.coverage.iter().map(|(capability, counts)| OfCapability { capability: capability.clone(), counts: counts.clone() }).collect();
     coverage.sort_by(|a, b| a.counts.labelled.cmp(&b.counts.labelled).then(a.capability.cmp(&b.capability)));
     Ok(Report {
-        models: models.split(" + ").filter(|m| !m.is_empty()).map(str::to_string).collect(),
+        models: models_of,
+        notes,
         unknown_agents: Vec::new(),
         by_other_models: groups.iter().filter(|(m, _)| *m != models).map(|(m, g)| (m.clone(), g.decisions)).collect(),
         decisions: group.decisions,

@@ -60,6 +60,29 @@ impl Setting {
     pub fn new(name: String, axis: Axis, at: f64, policy: Policy) -> Self {
         Self { name, axis, at, policy }
     }
+
+    /// The setting for decisions of models that the current points were not fitted for: serving takes the shipped point then, and a swept threshold goes
+    /// over that one.
+    pub fn elsewhere(&self) -> Self {
+        let own = point_of(&self.policy);
+        let mut point = confidence::shipped_point();
+        match self.axis {
+            Axis::Auto | Axis::Both => {
+                (point.auto, point.auto_learned) = (own.auto, None);
+                point.suggest = if self.axis == Axis::Both { own.suggest } else { point.suggest.min(own.auto) };
+            }
+            Axis::Suggest => {
+                point.suggest = own.suggest;
+                point.auto = point.auto.max(own.suggest);
+                point.auto_learned = point.auto_learned.map(|v| v.max(own.suggest));
+            }
+            Axis::Margin => point.auto_margin = own.auto_margin,
+            Axis::Logged | Axis::Current | Axis::Weight | Axis::Extra | Axis::Preset => {
+                return Self { policy: self.policy.without_points(), ..self.clone() };
+            }
+        }
+        Self { policy: Policy { point: Some(point), ..self.policy.without_points() }, ..self.clone() }
+    }
 }
 
 /// The current operating point.
@@ -113,6 +136,7 @@ pub fn thresholds(current: &Policy) -> Vec<Setting> {
             with_point(current, |p| {
                 p.suggest = suggest;
                 p.auto = p.auto.max(suggest);
+                p.auto_learned = p.auto_learned.map(|v| v.max(suggest));
             }),
         ));
     }
@@ -251,8 +275,9 @@ mod tests {
             let preset = &setting.policy.presets[&setting.policy.default_preset];
             let sum: f32 = preset.weights.named().iter().map(|(_, w)| w).sum();
             assert!((sum - 1.0).abs() < 1e-3, "{}", setting.name);
-            let point = point_of(&setting.policy);
-            assert!(point.suggest <= point.auto, "{}", setting.name);
+            for point in [point_of(&setting.policy), point_of(&setting.elsewhere().policy)] {
+                assert!(point.suggest <= point.auto.min(point.auto_at(1.0)), "{}", setting.name);
+            }
         }
     }
 }

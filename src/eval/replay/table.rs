@@ -83,6 +83,7 @@ pub fn text(report: &Report) -> String {
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         out.push(format!("warning: labels name agents that no decision ever had as a candidate: {}{rest}; mistyped?", shown.join(", ")));
     }
+    out.extend(report.notes.iter().map(|n| format!("warning: {n}")));
     for (models, n) in &report.by_other_models {
         out.push(format!("left out: {n} decisions by other models ({models}); thresholds hold for one set of models"));
     }

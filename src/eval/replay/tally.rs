@@ -1,16 +1,17 @@
 //! Counts what every decision became under every setting, with resamples for the bounds, as the log streams by.
 //!
 //! Invariant: `judge` is pure and may run on any core; `add` is called in the order of the log, so that two runs give the same bytes.
-//! Memory: independent of the length of the log, but for one number a distinct request.
+//! Memory: independent of the length of the log, but for a number a decision and a number a distinct request.
 
 use super::Config;
-use super::entry::Entry;
-use super::figures::{CELLS, Cell, Counts, RESAMPLES, percentile};
+use super::entry::{Entry, hash};
+use super::figures::{CELLS, Cell, Counts, RESAMPLES, independent, percentile, unseen};
 use super::labels::Truth;
 use super::settings::{Axis, Setting};
 use crate::route::dice::Dice;
 use crate::route::logged::Who;
 use crate::types::decision::{Decision, DecisionKind};
+use crate::types::policy::Policy;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -113,12 +114,20 @@ impl Part {
 }
 
 /// By how much `after` is more than `before`, with the 95 % interval of a paired bootstrap: both were counted over the same requests with one seed, so
-/// that a resample is the same for both. A resample in which either is a share of nothing is left out.
+/// that a resample is the same for both. A resample in which either is a share of nothing is left out. A gain that is the same in every resample is no
+/// surer than its number of requests: as many as those don't rule out may lose what the others gain.
 pub fn gain(before: &Part, after: &Part, of: impl Fn(&Counts) -> Option<f64>) -> (f64, f64, f64) {
-    let pairs = before.resamples().into_iter().zip(after.resamples());
+    let resamples = after.resamples();
+    let n = independent(after.data.iter().sum(), resamples.iter().map(|c| c.iter().sum()));
+    let pairs = before.resamples().into_iter().zip(resamples);
     let mut all: Vec<f64> = pairs.filter_map(|(b, a)| Some(of(&a)? - of(&b)?)).collect();
     let value = of(&after.data).unwrap_or(0.0) - of(&before.data).unwrap_or(0.0);
-    (value, percentile(&mut all, 0.025), percentile(&mut all, 0.975))
+    let (low, high) = (percentile(&mut all, 0.025), percentile(&mut all, 0.975));
+    if low == high && value != 0.0 {
+        let doubt = 2.0 * unseen(n) * value.abs();
+        return (value, low - doubt, high + doubt);
+    }
+    (value, low, high)
 }
 
 /// Counts of one setting.
@@ -147,8 +156,8 @@ pub struct Coverage {
     pub chosen: u64,
 }
 
-/// Bins of confidence.
-pub const BINS: usize = 20;
+/// Bins of confidence, as many as `reach eval run` has, so that both give one calibration error for one history.
+pub const BINS: usize = 10;
 
 /// Everything counted of decisions by one set of models.
 #[derive(Clone)]
@@ -183,17 +192,14 @@ pub struct Group {
 pub struct Tally {
     /// Settings.
     pub settings: Vec<Setting>,
+    /// The same for decisions of other models than those their points were fitted for; `None` where they don't say.
+    elsewhere: Vec<Option<Policy>>,
     /// By models.
     pub groups: BTreeMap<String, Group>,
     seed: u64,
     holdout: f64,
     show: usize,
     poisson: [u64; 8],
-}
-
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn cell(kind: DecisionKind, truth: &Truth, candidates: &[Who]) -> Cell {
@@ -247,7 +253,8 @@ impl Tally {
             *limit = (sum * u64::MAX as f64) as u64;
             p /= (n + 1) as f64;
         }
-        Self { settings, groups: BTreeMap::new(), seed: config.seed, holdout: config.holdout, show: config.moves, poisson }
+        let elsewhere = settings.iter().map(|s| (!s.policy.fitted_for.is_empty()).then(|| s.elsewhere().policy)).collect();
+        Self { settings, elsewhere, groups: BTreeMap::new(), seed: config.seed, holdout: config.holdout, show: config.moves, poisson }
     }
 
     /// For which settings further moved decisions are wanted in full.
@@ -274,13 +281,16 @@ impl Tally {
                 moved.push(None);
                 continue;
             }
-            let decision = logged.repick(&setting.policy);
+            let foreign = self.elsewhere.get(s).and_then(Option::as_ref).filter(|_| !setting.policy.holds_for(&answer.generations.models));
+            let policy = foreign.unwrap_or(&setting.policy);
+            let decision = logged.repick(policy);
             let who = whose(&decision);
             cells.push(cell(decision.kind, truth, &who));
-            exact &= logged.exact_under(&setting.policy);
+            exact &= logged.exact_under(policy);
             if setting.axis == Axis::Current {
                 confidence = if who.is_empty() { 0.0 } else { decision.confidence.get() };
-                top = who.first().and_then(|w| truth.of(w));
+                // nobody was found, though somebody can do it: not right, at a confidence of 0
+                top = who.first().map_or_else(|| truth.in_scope().filter(|inside| *inside).map(|_| false), |w| truth.of(w));
                 first_now = who.first().map(|w| format!("{} {}", w.agent.agent_id, w.capability));
             }
             let other = decision.kind != DecisionKind::None && who.first() != then_who.first();

@@ -3,14 +3,17 @@ use super::entry::{Entry, Raw};
 use super::labels::{Labels, RawLabel};
 use super::report::Report;
 use super::settings::{self, Axis, Sweep};
-use super::testing::{planted_threshold, planted_weights};
+use super::testing::{entry, planted_threshold, planted_weights};
 use super::{Config, page, replay, table};
 use crate::embed::testing::fakes;
+use crate::eval::metrics::{self, Judged};
 use crate::eval::queries;
 use crate::eval::run::Bench;
 use crate::ingest::files;
-use crate::route::logged::{Body, Logged};
+use crate::route::logged::{Body, Logged, Who};
 use crate::route::pipeline;
+use crate::route::shortlist::testing::item;
+use crate::route::shortlist::{QueryFacts, Shortlist};
 use crate::types::manifest_check::Rules;
 use crate::types::policy::{OperatingPoint, Policy};
 use crate::view::View;
@@ -85,6 +88,27 @@ fn positives_alone_fit_nothing() {
     assert_eq!(x.counts.labelled, 200, "coverage is reported all the same");
 }
 
+/// 13 of 13 and 60 of 60 are 100 %, and neither is surely 95 %: Wilson's lower ends are 0.77 and 0.94. 120 of 120 is.
+#[test]
+fn a_handful_of_auto_is_never_sure() {
+    for (autos, sure) in [(13, false), (60, false), (120, true)] {
+        let (mut entries, mut labels) = (Vec::new(), Labels::default());
+        for i in 0..autos + 40 {
+            let c = if i < autos { 0.95 } else { 0.05 };
+            let facts = QueryFacts { confidence: c, in_scope: c, calibrated: true, ..Default::default() };
+            let list = Shortlist { items: vec![item("a", "x", c)], facts, ..Default::default() };
+            let expected = if i < autos { vec![("a".to_string(), "x".to_string())] } else { Vec::new() };
+            labels.add(RawLabel { decision_id: Some(format!("d{i}")), expected: Some(expected), ..RawLabel::default() });
+            entries.push(entry(i, &list, &Policy::default()));
+        }
+        let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[Sweep::Threshold], 0.0));
+        let r = report.advice.recommended.as_ref().unwrap();
+        let precision = r.chosen_on.auto_precision.unwrap();
+        assert_eq!((precision.value, r.surely), (1.0, sure), "{autos}: {precision:?}");
+        assert!(precision.low < 1.0 && report.advice.why.contains("it may be luck") != sure, "{}", report.advice.why);
+    }
+}
+
 #[test]
 fn thin_evidence_is_said_and_foreign_labels_are_refused() {
     let (entries, labels) = planted_threshold(1, 20, 0.7);
@@ -98,6 +122,64 @@ fn thin_evidence_is_said_and_foreign_labels_are_refused() {
     assert!(e.to_string().contains("--labels"), "{e}");
 }
 
+/// Labels that are about nothing, and those that say two things, are counted and told; those that say nothing of right and wrong are told for what they are.
+#[test]
+fn labels_that_fit_nothing_or_say_nothing_are_told() {
+    let (entries, mut labels) = planted_threshold(1, 40, 0.7);
+    let config = config("auto precision >= 0.95", &[], 0.0);
+    assert!(run(&entries, &labels, &Policy::default(), &config).notes.is_empty());
+    let label = |id: &str, expected: Vec<(String, String)>| RawLabel {
+        decision_id: Some(id.into()),
+        expected: Some(expected),
+        ..RawLabel::default()
+    };
+    for i in 0..560 {
+        labels.add(label(&format!("elsewhere-{i}"), Vec::new()));
+    }
+    labels.add(label("d7", vec![("z".into(), "q".into())]));
+    let notes = run(&entries, &labels, &Policy::default(), &config).notes;
+    assert!(notes.iter().any(|n| n.contains("560 of 601 labels fit none of the decisions, such as \"elsewhere-0\"")), "{notes:?}");
+    assert!(notes.iter().any(|n| n.contains("1 decisions are labelled twice") && n.contains("d7")), "{notes:?}");
+    let mut silent = Labels::default();
+    for e in &entries {
+        silent.add(serde_json::from_value(serde_json::json!({"decision_id": e.id, "outcome": "timeout"})).unwrap());
+    }
+    let source = entries.iter().map(|e| Ok(Raw::Entry(Box::new(e.clone()))));
+    let e = replay(source, &silent, &Policy::default(), Vec::new(), &config, |_| {}).unwrap_err().to_string();
+    assert!(e.contains("40 of the 40 labels fit decisions") && e.contains("timeout"), "{e}");
+}
+
+#[test]
+fn a_decision_that_stands_twice_counts_once() {
+    let (entries, labels) = planted_threshold(1, 60, 0.7);
+    let config = config("auto precision >= 0.95", &[], 0.0);
+    let plain = run(&entries, &labels, &Policy::default(), &config);
+    let mut twice = entries.clone();
+    twice.extend(entries.iter().take(15).cloned());
+    let report = run(&twice, &labels, &Policy::default(), &config);
+    assert_eq!((report.decisions, &report.settings), (60, &plain.settings));
+    assert!(report.notes.iter().any(|n| n.starts_with("15 decisions stand in the log more than once")), "{:?}", report.notes);
+}
+
+/// One history, one calibration error, whichever command counts it.
+#[test]
+fn the_calibration_error_is_that_of_an_evaluation() {
+    let (entries, labels) = planted_threshold(9, 300, 0.7);
+    let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[], 0.0));
+    let judged: Vec<Judged> = entries
+        .iter()
+        .map(|e| {
+            let (truth, d) = (labels.of(e), e.logged.repick(&Policy::default()));
+            let first = d.candidates.first().map(|c| Who { agent: c.agent.clone(), capability: c.capability.clone() });
+            let right = first.as_ref().and_then(|w| truth.of(w)) == Some(true);
+            let confidence = if first.is_none() { 0.0 } else { f64::from(d.confidence.get()) };
+            Judged { kind: d.kind, in_scope: !truth.nobody, right, whole: right, held: right, confidence }
+        })
+        .collect();
+    let (here, there) = (report.calibration_error.unwrap(), metrics::ece(&judged));
+    assert!((here - there).abs() < 1e-6 && report.bins.len() == 10, "{here} {there}");
+}
+
 #[test]
 fn decisions_of_other_models_are_kept_apart() {
     // PEERS T3, A3: thresholds belong to the models whose scores they were fitted on
@@ -108,6 +190,31 @@ fn decisions_of_other_models_are_kept_apart() {
     let report = run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[], 0.0));
     assert_eq!((report.models.as_slice(), report.decisions), (&["fake/int8/1".to_string()][..], 120));
     assert_eq!(report.by_other_models.get("another/int8/2"), Some(&80));
+}
+
+/// PEERS T1: the current line does not apply thresholds of other models, a superset included; what is swept and advised goes over the shipped ones.
+#[test]
+fn thresholds_of_other_models_are_not_replayed() {
+    let (entries, labels) = planted_threshold(3, 300, 0.7);
+    let lax = OperatingPoint { auto: 0.0, auto_learned: None, auto_margin: 0.0, suggest: 0.0, floor: 0.0, keep_under_floor: 2 };
+    let of = |fitted_for: &[&str]| Policy {
+        point: Some(lax.clone()),
+        points: [("test".to_string(), lax.clone())].into(),
+        fitted_for: fitted_for.iter().map(|m| m.to_string()).collect(),
+        ..Policy::default()
+    };
+    let config = config("auto precision >= 0.9", &[Sweep::Threshold], 0.0);
+    let plain = run(&entries, &labels, &Policy::default(), &config);
+    for foreign in [&["another/int8/2"][..], &["fake/int8/1", "another/int8/2"]] {
+        let report = run(&entries, &labels, &of(foreign), &config);
+        assert_eq!(report.settings[1].figures, plain.settings[1].figures);
+        assert!(report.notes.iter().any(|n| n.contains("fitted for") && n.contains("another/int8/2")), "{:?}", report.notes);
+        assert!(table::text(&report).contains("warning: the thresholds of the current policy were fitted for"));
+        let written = |r: &Report| r.advice.recommended.as_ref().map(|r| r.write.clone());
+        assert_eq!(written(&report), written(&plain), "nothing of the foreign point is advised");
+    }
+    let own = run(&entries, &labels, &of(&["fake/int8/1"]), &config);
+    assert!(own.notes.is_empty() && own.settings[1].figures.auto.unwrap().value > 0.9, "{:?}", own.settings[1].figures.auto);
 }
 
 #[test]

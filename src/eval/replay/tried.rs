@@ -89,7 +89,7 @@ pub struct Tried {
 
 /// The policy that thresholds of another model are fitted from: those of the models in use mean nothing for it.
 pub fn start(policy: &Policy) -> Policy {
-    Policy { point: None, points: Default::default(), fitted_for: Vec::new(), ..policy.clone() }
+    policy.without_points()
 }
 
 /// A model's counts, with the setting that was fitted for it.
