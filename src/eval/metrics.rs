@@ -58,7 +58,7 @@ pub struct Judged {
     pub right: bool,
     /// Whether the first candidate is all that was asked for: false where a request needs several capabilities, for `auto` goes to one.
     pub whole: bool,
-    /// Whether a right answer is among those suggested; all of them, where a request needs several.
+    /// Whether a right answer is among those suggested.
     pub held: bool,
     /// Confidence of the first candidate, 0..=1.
     pub confidence: f64,
@@ -73,15 +73,17 @@ pub struct Decisions {
     pub suggest: f64,
     /// Share answered `none`.
     pub none: f64,
-    /// Right among those answered `auto`; an out-of-scope query answered `auto` counts as wrong, and so does one of several capabilities that are needed.
+    /// Right among those answered `auto`; an out-of-scope query answered `auto` counts as wrong.
     pub auto_precision: Option<f64>,
+    /// Of those answered `auto`, right ones that are one of several capabilities which the request needs.
+    pub auto_part: Option<f64>,
     /// In-scope queries answered `none`.
     pub in_scope_none: Option<f64>,
     /// Out-of-scope queries answered `auto`.
     pub out_of_scope_auto: Option<f64>,
     /// Out-of-scope queries answered `none`.
     pub out_of_scope_none: Option<f64>,
-    /// Right answer among those suggested (all that are needed), over in-scope queries answered `suggest`.
+    /// Right answer among those suggested, over in-scope queries answered `suggest`.
     pub suggest_holds: Option<f64>,
 }
 
@@ -100,7 +102,8 @@ pub fn decisions(judged: &[Judged]) -> Decisions {
         auto: part(Auto),
         suggest: part(Suggest),
         none: part(Nobody),
-        auto_precision: share(count(&|j| j.kind == Auto && j.right && j.whole), count(&|j| j.kind == Auto)),
+        auto_precision: share(count(&|j| j.kind == Auto && j.right), count(&|j| j.kind == Auto)),
+        auto_part: share(count(&|j| j.kind == Auto && j.right && !j.whole), count(&|j| j.kind == Auto)),
         in_scope_none: share(count(&|j| j.in_scope && j.kind == Nobody), inside),
         out_of_scope_auto: share(count(&|j| !j.in_scope && j.kind == Auto), n - inside),
         out_of_scope_none: share(count(&|j| !j.in_scope && j.kind == Nobody), n - inside),
@@ -190,12 +193,12 @@ mod tests {
         assert_eq!(d.in_scope_none, Some(0.0));
     }
 
-    /// Of two capabilities that a request needs, one is half an answer: no right `auto`, and right first all the same.
+    /// Of two capabilities that a request needs, one is half an answer: right, and told.
     #[test]
-    fn one_of_several_is_no_right_auto() {
-        let part = Judged { whole: false, held: false, ..j(Auto, true, true, 0.9) };
+    fn one_of_several_is_told() {
+        let part = Judged { whole: false, ..j(Auto, true, true, 0.9) };
         let d = decisions(&[part.clone(), j(Auto, true, true, 0.9), Judged { kind: Suggest, ..part.clone() }]);
-        assert_eq!((d.auto_precision, d.suggest_holds), (Some(0.5), Some(0.0)));
+        assert_eq!((d.auto_precision, d.auto_part), (Some(1.0), Some(0.5)));
         assert!(ece(&[part]) < 0.11, "what its confidence speaks of is right");
     }
 

@@ -47,7 +47,7 @@ fn part(all: &[&Judged]) -> Part {
         top1: share(count(&|j| j.in_scope && j.right), inside),
         in_scope_none: share(count(&|j| j.in_scope && j.kind == DecisionKind::None), inside),
         auto_share: share(auto, all.len()),
-        auto_precision: share(count(&|j| j.kind == DecisionKind::Auto && j.right && j.whole), auto),
+        auto_precision: share(count(&|j| j.kind == DecisionKind::Auto && j.right), auto),
         out_of_scope_none: share(count(&|j| !j.in_scope && j.kind == DecisionKind::None), outside),
     }
 }

@@ -320,7 +320,7 @@ pub fn judge(query: &Labelled, decision: &Decision) -> Judged {
         in_scope: !query.expected.is_empty(),
         right,
         whole: right && query.wants_one(),
-        held: query.held_by(candidates()),
+        held: candidates().any(|(a, c)| query.is_right(a, c)),
         confidence: if decision.candidates.is_empty() { 0.0 } else { f64::from(decision.confidence.get()) },
     }
 }
