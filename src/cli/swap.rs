@@ -5,7 +5,7 @@ use crate::cli::{App, Common, Exit, Failure, Out, say};
 use crate::config::files::read_text;
 use clap::Subcommand;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Swaps the models of a running service.
@@ -35,7 +35,7 @@ pub enum SwapCommand {
     Drop,
 }
 
-fn labels(path: &PathBuf) -> Result<Vec<Value>, Failure> {
+fn labels(path: &Path) -> Result<Vec<Value>, Failure> {
     let text = read_text(path).map_err(|e| Failure::words(format!("{}: {e}", path.display())))?;
     let all: Vec<Value> = text
         .lines()
@@ -121,7 +121,7 @@ impl SwapCommand {
         let backend = Backend::open(&Common { data: None, ..common.clone() }, app).await?;
         let mut state = match self {
             Self::Prepare { models, aim, labels: file, .. } => {
-                let labels = file.as_ref().map(labels).transpose()?.unwrap_or_default();
+                let labels = file.as_deref().map(labels).transpose()?.unwrap_or_default();
                 backend.admin("models", Some(json!({ "prepare": models, "aim": aim, "labels": labels }))).await?
             }
             Self::Status => backend.admin("models", None).await?,

@@ -207,7 +207,12 @@ pub async fn measure(
         asked.decision.decision_id.clone_from(&id);
         let body = Body::of(&asked.query, &asked.list, &asked.decision, &task.policy, true).json();
         let logged: Logged = serde_json::from_value(body).map_err(Error::internal)?;
-        labels.add(RawLabel { decision_id: Some(id.clone()), expected: Some(query.expected.clone()), ..RawLabel::default() });
+        labels.add(RawLabel {
+            decision_id: Some(id.clone()),
+            expected: Some(query.expected.clone()),
+            mode: query.mode,
+            ..RawLabel::default()
+        });
         entries.push(Entry { id, at_ms: asked.query.at_ms, caller: String::new(), text: Some(query.query.clone()), logged });
         tick();
     }

@@ -18,15 +18,19 @@ pub enum Cell {
     AutoRight,
     /// `auto`, wrong, though somebody (perhaps) could.
     AutoWrong,
+    /// `auto` to one of several capabilities that are needed: wrong, though the first one is right.
+    AutoPart,
     /// `auto`, though nobody can.
     AutoNobody,
     /// `auto`; whether right is not known.
     AutoUnknown,
     /// `suggest`, the right one first.
     SuggestFirst,
-    /// `suggest`, a right one among them.
+    /// `suggest`, a right one first, and not all that are needed among them.
+    SuggestPart,
+    /// `suggest`, a right one (all that are needed) among them.
     SuggestHeld,
-    /// `suggest` without a right one.
+    /// `suggest` without a right one, or without one that is needed.
     SuggestLacks,
     /// `suggest`, though nobody can.
     SuggestNobody,
@@ -47,7 +51,7 @@ pub enum Cell {
 }
 
 /// Number of cells.
-pub const CELLS: usize = 15;
+pub const CELLS: usize = 17;
 
 /// Counts by cell.
 pub type Counts = [u64; CELLS];
@@ -80,7 +84,7 @@ pub struct Figures {
     pub suggest: Option<Share>,
     /// Share answered `none`.
     pub none: Option<Share>,
-    /// Right among those answered `auto`; when nobody can do it, `auto` is wrong.
+    /// Right among those answered `auto`; when nobody can do it, or one of several that are needed gets it, `auto` is wrong.
     pub auto_precision: Option<Share>,
     /// Misses: answered `none` though somebody can, over requests that somebody can do.
     pub miss: Option<Share>,
@@ -152,21 +156,21 @@ impl Metric {
     fn ratio(self, c: &Counts) -> (u64, u64) {
         use Cell::*;
         let sum = |cells: &[Cell]| cells.iter().map(|x| c[*x as usize]).sum::<u64>();
-        let autos = [AutoRight, AutoWrong, AutoNobody, AutoUnknown, Auto];
-        let suggests = [SuggestFirst, SuggestHeld, SuggestLacks, SuggestNobody, SuggestUnknown, Suggest];
+        let autos = [AutoRight, AutoWrong, AutoPart, AutoNobody, AutoUnknown, Auto];
+        let suggests = [SuggestFirst, SuggestPart, SuggestHeld, SuggestLacks, SuggestNobody, SuggestUnknown, Suggest];
         let nones = [NoneMiss, NoneNobody, NoneUnknown, None];
         let all = || c.iter().sum::<u64>();
-        let inside = || sum(&[AutoRight, AutoWrong, SuggestFirst, SuggestHeld, SuggestLacks, NoneMiss]);
+        let inside = || sum(&[AutoRight, AutoWrong, AutoPart, SuggestFirst, SuggestPart, SuggestHeld, SuggestLacks, NoneMiss]);
         let outside = || sum(&[AutoNobody, SuggestNobody, NoneNobody]);
         match self {
             Self::AutoShare => (sum(&autos), all()),
             Self::SuggestShare => (sum(&suggests), all()),
             Self::NoneShare => (sum(&nones), all()),
-            Self::AutoPrecision => (sum(&[AutoRight]), sum(&[AutoRight, AutoWrong, AutoNobody])),
+            Self::AutoPrecision => (sum(&[AutoRight]), sum(&[AutoRight, AutoWrong, AutoPart, AutoNobody])),
             Self::Miss => (sum(&[NoneMiss]), inside()),
-            Self::Wrong => (sum(&[AutoWrong, AutoNobody]), inside() + outside()),
-            Self::Top1 => (sum(&[AutoRight, SuggestFirst]), inside()),
-            Self::SuggestHolds => (sum(&[SuggestFirst, SuggestHeld]), sum(&[SuggestFirst, SuggestHeld, SuggestLacks])),
+            Self::Wrong => (sum(&[AutoWrong, AutoPart, AutoNobody]), inside() + outside()),
+            Self::Top1 => (sum(&[AutoRight, AutoPart, SuggestFirst, SuggestPart]), inside()),
+            Self::SuggestHolds => (sum(&[SuggestFirst, SuggestHeld]), sum(&[SuggestFirst, SuggestPart, SuggestHeld, SuggestLacks])),
             Self::OutOfScopeAuto => (sum(&[AutoNobody]), outside()),
             Self::OutOfScopeNone => (sum(&[NoneNobody]), outside()),
         }

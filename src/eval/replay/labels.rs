@@ -8,6 +8,7 @@
 
 use crate::config::files::read_text;
 use crate::error::Error;
+use crate::eval::queries::Mode;
 use crate::eval::replay::entry::Entry;
 use crate::route::logged::Who;
 use crate::route::shortlist::Item;
@@ -36,6 +37,9 @@ pub struct RawLabel {
     /// Right answers; empty = nobody can do it.
     #[serde(default)]
     pub expected: Option<Vec<Pair>>,
+    /// Whether one of them is enough, or all are needed.
+    #[serde(default)]
+    pub mode: Mode,
     /// What came of it.
     #[serde(default)]
     pub outcome: Option<Outcome>,
@@ -107,6 +111,8 @@ pub struct Truth {
     pub closed: bool,
     /// Whether another agent with the right capability is unknown instead of wrong.
     pub twins: bool,
+    /// Whether all right answers are needed, not one of them.
+    pub all: bool,
     /// Whether right answers were listed, so that no outcome takes one away.
     listed: bool,
     /// Whether they were listed twice, and not the same: the later list holds.
@@ -144,6 +150,18 @@ impl Truth {
         if self.nobody { Some(false) } else { (!self.right.is_empty()).then_some(true) }
     }
 
+    /// Whether several capabilities are needed, so that one agent is half an answer.
+    pub fn several(&self) -> bool {
+        let first = self.right.first();
+        self.all && self.right.iter().any(|p| first.is_some_and(|f| f.1 != p.1))
+    }
+
+    /// Whether some answers hold a right one: one of each capability, where several are needed.
+    pub fn held_by(&self, answers: &[Who]) -> bool {
+        let is_there = |p: &Pair| answers.iter().any(|w| *w.capability == *p.1 && self.of(w) == Some(true));
+        if self.several() { self.right.iter().all(is_there) } else { answers.iter().any(|w| self.of(w) == Some(true)) }
+    }
+
     /// Whether anything is known.
     pub fn is_known(&self) -> bool {
         self.nobody || !self.right.is_empty() || !self.wrong.is_empty()
@@ -158,6 +176,7 @@ impl Truth {
             self.twins = false;
             self.listed = true;
             self.nobody = expected.is_empty();
+            self.all = label.mode == Mode::All;
             self.right.clone_from(expected);
             self.wrong.retain(|w| !expected.contains(w));
         }
@@ -362,6 +381,15 @@ mod tests {
         assert_eq!((nobody.of(&who("a", "x")), nobody.in_scope()), (Some(false), Some(false)));
         let any = truth(&[r#"{"expected":[["*","x"]]}"#]);
         assert_eq!(any.of(&who("z", "x")), Some(true));
+    }
+
+    #[test]
+    fn all_that_are_needed_are_one_truth() {
+        let t = truth(&[r#"{"mode":"all","expected":[["a","x"],["b","x"],["b","y"]]}"#]);
+        assert!(t.several() && !t.held_by(&[who("a", "x"), who("c", "y")]) && t.held_by(&[who("b", "y"), who("a", "x")]));
+        let any = truth(&[r#"{"expected":[["a","x"],["b","y"]]}"#]);
+        assert!(!any.several() && any.held_by(&[who("b", "y")]) && !any.held_by(&[who("c", "y")]));
+        assert!(!truth(&[r#"{"mode":"all","expected":[["a","x"],["b","x"]]}"#]).several(), "two agents of one capability are one need");
     }
 
     #[test]

@@ -213,13 +213,15 @@ fn cell(kind: DecisionKind, truth: &Truth, candidates: &[Who]) -> Cell {
     let first = candidates.first().map(|c| truth.of(c));
     match (kind, truth.in_scope(), first) {
         (DecisionKind::Auto, Some(false), _) => Cell::AutoNobody,
+        (DecisionKind::Auto, _, Some(Some(true))) if truth.several() => Cell::AutoPart,
         (DecisionKind::Auto, _, Some(Some(true))) => Cell::AutoRight,
         (DecisionKind::Auto, _, Some(Some(false)) | None) => Cell::AutoWrong,
         (DecisionKind::Auto, _, Some(None)) => Cell::AutoUnknown,
         (DecisionKind::Suggest, Some(false), _) => Cell::SuggestNobody,
+        (DecisionKind::Suggest, _, Some(Some(true))) if !truth.held_by(candidates) => Cell::SuggestPart,
         (DecisionKind::Suggest, _, Some(Some(true))) => Cell::SuggestFirst,
         (DecisionKind::Suggest, inside, _) => {
-            if candidates.iter().any(|c| truth.of(c) == Some(true)) {
+            if truth.held_by(candidates) {
                 Cell::SuggestHeld
             } else if inside.is_none() || candidates.iter().any(|c| truth.of(c).is_none()) {
                 Cell::SuggestUnknown
@@ -300,8 +302,12 @@ impl Tally {
             }
             moved.push(Some((then_kind, decision.kind)));
             if wants.get(s).copied().unwrap_or(false) {
-                let was = then_who.first().and_then(|w| truth.of(w));
-                let is = who.first().and_then(|w| truth.of(w));
+                // one of several is no right answer where it is delivered
+                let whole = |kind, first: Option<&Who>| match first.and_then(|w| truth.of(w)) {
+                    Some(true) if kind == DecisionKind::Auto && truth.several() => Some(false),
+                    other => other,
+                };
+                let (was, is) = (whole(then_kind, then_who.first()), whole(decision.kind, who.first()));
                 moves.push((
                     s,
                     Move {

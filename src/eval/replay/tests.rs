@@ -149,6 +149,28 @@ fn labels_that_fit_nothing_or_say_nothing_are_told() {
     assert!(e.contains("40 of the 40 labels fit decisions") && e.contains("timeout"), "{e}");
 }
 
+/// As `reach eval run` counts it: half an answer is a wrong `auto`, right first, and no suggestion that holds.
+#[test]
+fn one_of_several_needed_is_counted_as_an_evaluation_does() {
+    let facts = |c: f32| QueryFacts { confidence: c, in_scope: 0.95, calibrated: true, ..Default::default() };
+    let list = |c: f32| Shortlist { items: vec![item("a", "x", c), item("b", "y", c * 0.5)], facts: facts(c), ..Default::default() };
+    let entries = vec![entry(0, &list(0.97), &Policy::default()), entry(1, &list(0.5), &Policy::default())];
+    let of = |expected: serde_json::Value| {
+        let mut labels = Labels::default();
+        for e in &entries {
+            labels.add(serde_json::from_value(serde_json::json!({"decision_id": e.id, "mode": "all", "expected": expected})).unwrap());
+        }
+        run(&entries, &labels, &Policy::default(), &config("auto precision >= 0.95", &[], 0.0)).settings[1].figures.clone()
+    };
+    let value = |s: Option<super::figures::Share>| s.unwrap().value;
+    let both = of(serde_json::json!([["a", "x"], ["b", "y"]]));
+    assert_eq!((value(both.auto_precision), value(both.wrong), value(both.top1), value(both.suggest_holds)), (0.0, 0.5, 1.0, 1.0));
+    let missing = of(serde_json::json!([["a", "x"], ["c", "z"]]));
+    assert_eq!((value(missing.top1), value(missing.suggest_holds)), (1.0, 0.0));
+    let twins = of(serde_json::json!([["a", "x"], ["c", "x"]]));
+    assert_eq!((value(twins.auto_precision), value(twins.suggest_holds)), (1.0, 1.0));
+}
+
 #[test]
 fn a_decision_that_stands_twice_counts_once() {
     let (entries, labels) = planted_threshold(1, 60, 0.7);
