@@ -149,9 +149,9 @@ fn labels_that_fit_nothing_or_say_nothing_are_told() {
     assert!(e.contains("40 of the 40 labels fit decisions") && e.contains("timeout"), "{e}");
 }
 
-/// As `reach eval run` counts it: half an answer is a wrong `auto`, right first, and no suggestion that holds.
+/// An operator who says that all are needed means it: half an answer is a wrong `auto`, right first, and no suggestion that holds.
 #[test]
-fn one_of_several_needed_is_counted_as_an_evaluation_does() {
+fn half_an_answer_is_no_right_auto() {
     let facts = |c: f32| QueryFacts { confidence: c, in_scope: 0.95, calibrated: true, ..Default::default() };
     let list = |c: f32| Shortlist { items: vec![item("a", "x", c), item("b", "y", c * 0.5)], facts: facts(c), ..Default::default() };
     let entries = vec![entry(0, &list(0.97), &Policy::default()), entry(1, &list(0.5), &Policy::default())];
