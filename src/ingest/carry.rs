@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Most newcomers that are looked at here.
 const NEWCOMERS: usize = 500;
+/// Fleets beyond this are left to the lesson: whoever registers would wait for the searches, once for each part that somebody sees.
+const LARGE: usize = 50_000;
 
 /// The learned parts of `now`, after `added` came; `before`: the View without them.
 pub(super) fn over(before: &View, now: &View, added: &[Arc<CapEntry>]) -> Learned {
@@ -28,7 +30,8 @@ pub(super) fn over(before: &View, now: &View, added: &[Arc<CapEntry>]) -> Learne
         }
         let known = now.learned.part(&then);
         let seen: Vec<&Arc<CapEntry>> = added.iter().filter(|c| visible.contains(c.class)).take(NEWCOMERS + 1).collect();
-        let losses = if seen.len() > NEWCOMERS { HashMap::new() } else { guard::newcomers(now, &visible, &seen) };
+        let left = seen.len() > NEWCOMERS || now.catalog.capability_count() > LARGE;
+        let losses = if left { HashMap::new() } else { guard::newcomers(now, &visible, &seen) };
         let stays = kept(before, known, &seen);
         match known {
             Some(part) if losses.is_empty() && stays.is_empty() => parts.push((visible, part.clone())),

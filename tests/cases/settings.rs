@@ -17,6 +17,8 @@ fn by_hand(path: &str) -> Option<Vec<(&'static str, &'static str)>> {
         "policy.fallback.agent" | "policy.fallback.capability" => fallback,
         // a point is one only when it is written; its parts must fit each other
         "policy.point.suggest" => vec![("policy.point.suggest", "0.1")],
+        "policy.point.auto" => vec![("policy.point.auto", "0.95")],
+        "policy.point.auto_learned" => vec![("policy.point.auto_learned", "0.9")],
         "dispatch.callback_secrets" => vec![secret],
         "telemetry.otlp" => vec![("telemetry.otlp", "http://127.0.0.1:4318")],
         "dispatch.alarm_webhook" => vec![("dispatch.alarm_webhook", "http://127.0.0.1:9001/alarm"), secret],
