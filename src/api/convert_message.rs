@@ -221,11 +221,11 @@ pub fn broadcast(parts: &[Message]) -> Option<pb::Message> {
 
 /// A line of the log: the name of the event, and what belongs to it.
 pub fn entry(e: &Entry) -> pb::LogEntry {
-    let event = match e.event.clone() {
+    let mut event = e.event.clone();
+    if let Event::Accepted { task, .. } = &mut event {
         // where the task is asked about is between us and the agent
-        Event::Accepted { delivery, until_ms, .. } => Event::Accepted { delivery, until_ms, task: None },
-        other => other,
-    };
+        *task = None;
+    }
     let text = serde_json::to_string(&event).unwrap_or_default();
     let (event, detail) = match serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&text) {
         Ok(map) => map.into_iter().next().unzip(),

@@ -86,11 +86,14 @@ pub fn plan(policy: &Retry, failure: &Failure, roll: f64) -> Next {
         return Next::Dead(if failure.cause == Cause::Timeout { DeadTag::ProcessingTimeout } else { DeadTag::RetriesExhausted });
     }
     if failure.attempts >= policy.max_attempts {
-        return Next::Dead(match failure.cause {
-            Cause::Timeout if failure.attempts == 1 => DeadTag::ProcessingTimeout,
-            Cause::Busy => DeadTag::AgentBusy,
-            _ => DeadTag::RetriesExhausted,
-        });
+        let tag = if failure.cause == Cause::Busy {
+            DeadTag::AgentBusy
+        } else if failure.cause == Cause::Timeout && failure.attempts == 1 {
+            DeadTag::ProcessingTimeout
+        } else {
+            DeadTag::RetriesExhausted
+        };
+        return Next::Dead(tag);
     }
     if failure.left.is_zero() {
         return Next::Dead(DeadTag::TtlExpired);
