@@ -18,6 +18,41 @@ const ZH: &str = "你好 您好 大家好 早上好 上午好 中午好 下午�
 const ZH_REST: &str = "你们 您们 我们 你 您 我 请 帮 给 一下 一个 下 个 了 的 地 啊 呀 哦 哈 吧 呢 哟 啦 嘛 吗 想 要 需要 有 这 这个 这边 那 是 就 很 太 非常 比较 十分 特别 \
     真的 挺 有点 处理 各位 老师 客服 亲爱的 亲 小助手 助手 同学 朋友 事情 事 问题 件 点 先 再 也 都 能 可以 能否 可否 能不能 可不可以 现在 今天 情况";
 
+/// Thanks that may end a text without a mark before them, longest first.
+const THANKS: &[&str] = &[
+    "thank you very much",
+    "thank you so much",
+    "thanks in advance",
+    "thanks very much",
+    "thanks so much",
+    "many thanks",
+    "thanks a lot",
+    "thank you",
+    "thanks",
+    "thx",
+    "谢谢你",
+    "谢谢您",
+    "非常感谢",
+    "谢谢",
+    "谢谢啦",
+    "多谢",
+    "感谢",
+];
+/// What stands before thanks that are spoken of, not said.
+const SPOKEN: &str = "say says said saying write writing send mean means meaning translate word words phrase a an the to of for with my your our big and or no \
+    说 写 发 译 句 声 个 的 词 表示 道 和";
+
+/// Where thanks at the very end begin, where something is said before them.
+pub fn thanks(text: &str) -> Option<usize> {
+    let lower = text.to_ascii_lowercase();
+    let at = THANKS.iter().filter_map(|t| lower.strip_suffix(t)).map(str::len).min()?;
+    let before = text[..at].trim_end();
+    let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    let apart = at > before.len() || !word.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let spoken = SPOKEN.split_whitespace().any(|s| if s.is_ascii() { word.eq_ignore_ascii_case(s) } else { word.ends_with(s) });
+    (!word.is_empty() && apart && !spoken).then_some(before.len())
+}
+
 /// Whether `clause` is only manners.
 pub fn is_courtesy(clause: &str) -> bool {
     if clause.chars().any(crate::types::lang::is_cjk) { chinese(clause) } else { english(clause) }
@@ -65,10 +100,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn thanks_need_no_mark_before_them() {
+        for (text, before) in [
+            ("cancel my card thank you so much", Some("cancel my card")),
+            ("what is my balance thanks", Some("what is my balance")),
+            ("帮我查下订单谢谢", Some("帮我查下订单")),
+            ("how do you say thank you", None),
+            ("translate thank you", None),
+            ("send a big thanks", None),
+            ("怎么用日语说谢谢", None),
+            ("thank you", None),
+            ("谢谢", None),
+            ("unthanks", None),
+        ] {
+            assert_eq!(thanks(text), before.map(str::len), "{text}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_clause_is_read(text in "\\PC{0,80}") {
             is_courtesy(&text);
+            proptest::prop_assert!(thanks(&text).is_none_or(|at| text.is_char_boundary(at)));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Only negation *of a request* counts ("不是要退款,是想换货", "don't cancel it, change the address"); a described failure does not
 //! ("I can't log in", "包裹还没到"). Cost: one pass, no model. Not here: what the parts mean (they are embedded and routed like any text).
 
-use super::courtesy::is_courtesy;
+use super::courtesy::{is_courtesy, thanks};
 use super::rider;
 
 /// The shape of a request.
@@ -223,6 +223,7 @@ pub fn core(text: &str) -> &str {
         let front = first.take(2).filter(|(at, end)| is_courtesy(&said[..*at]) && content(&said[*end..]) > 0).map(|(_, end)| end).last();
         let last = said.rfind(|c| is_break(c) || c == '.').filter(|at| is_courtesy(&said[*at..]) && content(&said[..*at]) > 0);
         let cut = rider::begin(said).filter(|at| content(&said[..*at]) > 0).or(last);
+        let cut = cut.or_else(|| thanks(said).filter(|at| content(&said[..*at]) > 0));
         rest = match (front, cut) {
             (Some(at), _) => rest[at..].trim_start_matches(blank),
             // a question stays one
@@ -454,6 +455,8 @@ mod tests {
             ("Hello, could you please help me with this: where is my order? Thank you so much!", "where is my order?"),
             ("Restart the service. Let me know when it's done, thanks!", "Restart the service"),
             ("restart the service, thanks", "restart the service"),
+            ("restart the service thanks a lot", "restart the service"),
+            ("how do you say thank you", "how do you say thank you"),
             ("cancel my order, this is really urgent 🙏🙏", "cancel my order"),
             ("您好，麻烦您帮我看一下，订单到哪了，非常感谢！", "订单到哪了"),
             ("重启网关，然后把结果告诉我，谢谢", "重启网关"),
