@@ -221,12 +221,13 @@ pub fn broadcast(parts: &[Message]) -> Option<pb::Message> {
 
 /// A line of the log: the name of the event, and what belongs to it.
 pub fn entry(e: &Entry) -> pb::LogEntry {
-    let mut event = e.event.clone();
-    if let Event::Accepted { task, .. } = &mut event {
-        // where the task is asked about is between us and the agent
-        *task = None;
-    }
-    let text = serde_json::to_string(&event).unwrap_or_default();
+    // where a task is asked about is between us and the agent
+    let shown = if let Event::Accepted { delivery, until_ms, task: Some(_) } = e.event {
+        Some(Event::Accepted { delivery, until_ms, task: None })
+    } else {
+        None
+    };
+    let text = serde_json::to_string(shown.as_ref().unwrap_or(&e.event)).unwrap_or_default();
     let (event, detail) = match serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&text) {
         Ok(map) => map.into_iter().next().unzip(),
         // an event without anything that belongs to it is its name alone

@@ -50,7 +50,7 @@ pub struct Limits {
 /// The class of a capability whose pace is not known.
 pub fn class_of(hint: Option<Duration>) -> Duration {
     match hint {
-        Some(h) if h <= Duration::from_secs(2) => Duration::from_secs(5),
+        Some(h) if h <= Duration::from_secs(2) => SHORTEST,
         None => Duration::from_secs(60),
         Some(h) if h <= Duration::from_secs(30) => Duration::from_secs(60),
         Some(_) => LONGEST,

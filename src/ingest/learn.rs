@@ -141,7 +141,8 @@ impl Ingest {
             Some(part) => part.losses != p.losses,
             None => !p.losses.is_empty(),
         };
-        if !plans.iter().any(|p| changed(&self.views.load(), p)) {
+        let view = self.views.load();
+        if !plans.iter().any(|p| changed(&view, p)) {
             return;
         }
         self.views.update(|old| {

@@ -18,7 +18,7 @@ const ZH: &str = "你好 您好 大家好 早上好 上午好 中午好 下午�
 const ZH_REST: &str = "你们 您们 我们 你 您 我 请 帮 给 一下 一个 下 个 了 的 地 啊 呀 哦 哈 吧 呢 哟 啦 嘛 吗 想 要 需要 有 这 这个 这边 那 是 就 很 太 非常 比较 十分 特别 \
     真的 挺 有点 处理 各位 老师 客服 亲爱的 亲 小助手 助手 同学 朋友 事情 事 问题 件 点 先 再 也 都 能 可以 能否 可否 能不能 可不可以 现在 今天 情况";
 
-/// Thanks that may end a text without a mark before them, longest first.
+/// Thanks that may end a text without a mark before them.
 const THANKS: &[&str] = &[
     "thank you very much",
     "thank you so much",
@@ -58,9 +58,18 @@ pub fn is_courtesy(clause: &str) -> bool {
     if clause.chars().any(crate::types::lang::is_cjk) { chinese(clause) } else { english(clause) }
 }
 
+/// Whether a word stands in a list of words parted by spaces.
+pub(super) fn among(word: &str, list: &str) -> bool {
+    list.split_whitespace().any(|w| w == word)
+}
+
+/// The longest word of such a list that a text begins with.
+pub(super) fn longest(text: &str, list: &'static str) -> Option<&'static str> {
+    list.split_whitespace().filter(|w| text.starts_with(w)).max_by_key(|w| w.len())
+}
+
 fn english(clause: &str) -> bool {
     let lower = clause.to_lowercase().replace('’', "'");
-    let among = |word: &str, list: &str| list.split_whitespace().any(|w| w == word);
     let words = || lower.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|w| !w.is_empty());
     words().any(|w| among(w, EN)) && words().all(|w| among(w, EN) || among(w, EN_REST))
 }
@@ -72,8 +81,7 @@ fn chinese(clause: &str) -> bool {
             rest = &rest[first.len_utf8()..];
             continue;
         }
-        let longest = |list: &'static str| list.split_whitespace().filter(|w| rest.starts_with(w)).max_by_key(|w| w.len());
-        let (own, other) = (longest(ZH), longest(ZH_REST));
+        let (own, other) = (longest(rest, ZH), longest(rest, ZH_REST));
         let Some(word) = own.into_iter().chain(other).max_by_key(|w| w.len()) else { return false };
         manners |= own == Some(word);
         rest = &rest[word.len()..];

@@ -5,6 +5,8 @@
 //! ("and tell me the weather in Paris"), or has others told (there may be an agent for that), is not. Cost: one pass over a short text, no model.
 //! Not here: how a text comes apart into requests (`reading`).
 
+use super::courtesy::{among, longest};
+
 /// English beginnings that ask to be told, at a word boundary; what follows must speak of the outcome alone.
 const EN_TELL: &[&str] = &[
     "tell me",
@@ -85,7 +87,7 @@ fn chinese(clause: &str) -> bool {
         let mut lists = [(ZH_COPY, &mut copies), (ZH_TELL, &mut tells), (ZH_OTHERS, &mut others), (ZH_ME, &mut me), (ZH_REST, &mut none)];
         // the longest word first, so that "后" does not stand for "后天"'s beginning where the whole is known
         let known = lists.iter_mut().filter_map(|(list, seen)| {
-            let word = list.split_whitespace().filter(|w| rest.starts_with(w)).max_by_key(|w| w.len())?;
+            let word = longest(rest, list)?;
             Some((word, &mut **seen))
         });
         let Some((word, seen)) = known.max_by_key(|(word, _)| word.len()) else { return false };
@@ -99,7 +101,6 @@ fn chinese(clause: &str) -> bool {
 fn english(clause: &str) -> bool {
     let lower = clause.to_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|w| !w.is_empty()).collect();
-    let among = |word: &str, list: &str| list.split_whitespace().any(|w| w == word);
     let start = words.iter().position(|w| !among(w, EN_LEAD)).unwrap_or(words.len());
     let words = &words[start..];
     let follows = |begins: &[&str], then: &str, least: usize| {

@@ -413,3 +413,22 @@ async fn who_was_taken_away_gets_nothing_that_waited() {
     assert_eq!((m.head.state, m.head.agent), (State::Done, Some(agent("a"))));
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn a_callback_that_nobody_takes_is_told_and_the_result_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = Tasks::new();
+    let guard = Guard::new(OutboundPolicy::default(), Duration::from_secs(2)).unwrap();
+    let (store, next) = (sqlite(folder.path()), Arc::new(Fixed(vec![pull("a")])));
+    let ports = Ports { store, next, guard, grpc: Arc::new(NoGrpc), clock: Arc::new(SystemClock), sinks: Vec::new() };
+    let secrets = vec![crate::dispatch::callback::Secret::parse("a secret of sixteen bytes").unwrap()];
+    let d = Dispatcher::start(ports, tasks.clone(), Settings { secrets, callback_tries: 1, ..Settings::default() }).await.unwrap();
+    echo(&d, &tasks, pull("a"));
+    // a port that nobody listens at
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let request = SubmitRequest { callback: Some(format!("http://{free}/done")), ..ask(None) };
+    let m = over(&d, d.submit(me(), request).await.unwrap().message.id()).await;
+    assert!(m.head.state == State::Done && m.head.reply.is_some());
+    let told = crate::telemetry::metrics::render();
+    assert!(told.lines().any(|l| l.starts_with("reach_callbacks_given_up_total") && !l.ends_with(" 0")), "it is counted");
+}
